@@ -1,0 +1,51 @@
+import { randomBytes, randomFillSync, randomUUID } from "node:crypto";
+
+const CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz";
+
+/** A random UUID (version 4), lower case. Used for audit ids. */
+export function newUuid(): string {
+  return randomUUID();
+}
+
+/** `bytes` of randomness as lower-case hex. Nonces, secrets, alias names. */
+export function newHex(bytes: number): string {
+  return randomBytes(bytes).toString("hex");
+}
+
+/** `bytes` of randomness, base64url without padding. Confirm tokens and control tokens. */
+export function newToken(bytes = 32): string {
+  return randomBytes(bytes).toString("base64url");
+}
+
+/**
+ * A lower-case Crockford ULID: 10 characters of time, 16 of randomness (`^[0-9a-hjkmnp-tv-z]{26}$`).
+ *
+ * @param now ms since the epoch, from the caller's clock.
+ */
+export function newUlid(now: number): string {
+  let time = "";
+  let rest = now;
+  for (let i = 0; i < 10; i++) {
+    time = CROCKFORD.charAt(rest % 32) + time;
+    rest = Math.floor(rest / 32);
+  }
+  let tail = "";
+  for (const byte of randomBytes(16)) {
+    tail += CROCKFORD.charAt(byte & 31);
+  }
+  return time + tail;
+}
+
+const pool = Buffer.alloc(4096);
+let used = pool.length;
+
+/** A 16-character request id for logs: unique enough, never a secret; drawn from a pool to stay cheap. */
+export function newRequestId(): string {
+  if (used + 8 > pool.length) {
+    randomFillSync(pool);
+    used = 0;
+  }
+  const id = pool.toString("hex", used, used + 8);
+  used += 8;
+  return id;
+}
