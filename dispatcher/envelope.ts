@@ -1,0 +1,153 @@
+/**
+ * The hand-over contract between the edge and an exec host (edge-proxy.md 6.7, exec-host.md 5.1): which header
+ * fields carry a call. They are believed only together with the per-start secret, and removed before a script
+ * runs. The names live in the reserved namespace, so no client can send one past the edge.
+ */
+export const ENVELOPE_FIELDS = {
+  auth: "X-Hoody-Hook-Auth",
+  kind: "X-Hoody-Hook-Kind",
+  auditId: "X-Hoody-Hook-Audit-Id",
+  method: "X-Hoody-Hook-Method",
+  path: "X-Hoody-Hook-Path",
+  service: "X-Hoody-Hook-Service",
+  upstreamHost: "X-Hoody-Hook-Upstream-Host",
+  upstreamPort: "X-Hoody-Hook-Upstream-Port",
+  subdomain: "X-Hoody-Hook-Script-Subdomain",
+  execId: "X-Hoody-Hook-Script-Exec-Id",
+  scriptPath: "X-Hoody-Hook-Script-Path",
+  timeoutMs: "X-Hoody-Hook-Timeout-Ms",
+  clientAddress: "X-Hoody-Hook-Client-Address",
+  manage: "X-Hoody-Hook-Manage",
+} as const;
+
+/** Lower-case prefix that marks a field of the envelope. */
+export const ENVELOPE_PREFIX = "x-hoody-hook-";
+
+/** A hook dispatch: the rule's script runs, whatever Host and path say. */
+export interface HookEnvelope {
+  readonly kind: "hook";
+  readonly auditId: string;
+  readonly method: string;
+  /** Client's path as received, without query, latin1 text. */
+  readonly path: string;
+  readonly service: string;
+  readonly upstreamHost: string;
+  readonly upstreamPort: number;
+  readonly subdomain: string | null;
+  readonly execId: string | null;
+  readonly scriptPath: string;
+  readonly timeoutMs: number;
+  readonly clientAddress: string;
+}
+
+/** An ordinary call of the exec service: the request's own path names the script. */
+export interface OrdinaryEnvelope {
+  readonly kind: "ordinary";
+  readonly subdomain: string | null;
+  readonly execId: string | null;
+  readonly clientAddress: string;
+  /** Whether the caller may use the management routes (decision 43). */
+  readonly manage: boolean;
+}
+
+export type Envelope = HookEnvelope | OrdinaryEnvelope;
+
+/** The envelope as header lines, to be appended to the swept fields of a request. */
+export function toEnvelopeFields(envelope: Envelope, secret: string): string[] {
+  const f = ENVELOPE_FIELDS;
+  const lines = [f.auth, secret, f.kind, envelope.kind, f.clientAddress, envelope.clientAddress];
+  if (envelope.subdomain !== null) {
+    lines.push(f.subdomain, envelope.subdomain);
+  }
+  if (envelope.execId !== null) {
+    lines.push(f.execId, envelope.execId);
+  }
+  if (envelope.kind === "ordinary") {
+    lines.push(f.manage, envelope.manage ? "1" : "0");
+    return lines;
+  }
+  lines.push(
+    f.auditId,
+    envelope.auditId,
+    f.method,
+    envelope.method,
+    f.path,
+    encodeBytes(envelope.path),
+    f.service,
+    envelope.service,
+    f.upstreamHost,
+    envelope.upstreamHost,
+    f.upstreamPort,
+    String(envelope.upstreamPort),
+    f.scriptPath,
+    encodeBytes(envelope.scriptPath),
+    f.timeoutMs,
+    String(envelope.timeoutMs),
+  );
+  return lines;
+}
+
+/**
+ * Reads the envelope of a request whose secret was already checked. `field` gives the value of a field by its
+ * lower-case name, or undefined. Half an envelope, or one with impossible values, is null: the caller refuses.
+ */
+export function decodeEnvelope(field: (name: string) => string | undefined): Envelope | null {
+  const get = (name: string): string | undefined => field(name.toLowerCase());
+  const f = ENVELOPE_FIELDS;
+  const kind = get(f.kind);
+  const clientAddress = get(f.clientAddress);
+  const subdomain = get(f.subdomain) ?? null;
+  const execId = get(f.execId) ?? null;
+  if (clientAddress === undefined) {
+    return null;
+  }
+  if (kind === "ordinary") {
+    return { kind, subdomain, execId, clientAddress, manage: get(f.manage) === "1" };
+  }
+  const auditId = get(f.auditId);
+  const method = get(f.method);
+  const path = decodeBytes(get(f.path));
+  const service = get(f.service);
+  const upstreamHost = get(f.upstreamHost);
+  const upstreamPort = Number(get(f.upstreamPort));
+  const scriptPath = decodeBytes(get(f.scriptPath));
+  const timeoutMs = Number(get(f.timeoutMs));
+  if (
+    kind !== "hook" ||
+    !auditId ||
+    !method ||
+    !path ||
+    !service ||
+    !upstreamHost ||
+    !scriptPath ||
+    !(Number.isInteger(upstreamPort) && upstreamPort >= 1 && upstreamPort <= 65535) ||
+    !(Number.isInteger(timeoutMs) && timeoutMs >= 1 && timeoutMs <= 30_000)
+  ) {
+    return null;
+  }
+  return {
+    kind,
+    auditId,
+    method,
+    path,
+    service,
+    upstreamHost,
+    upstreamPort,
+    subdomain,
+    execId,
+    scriptPath,
+    timeoutMs,
+    clientAddress,
+  };
+}
+
+/** Bytes that a field value could not carry, and `%` itself, as `%XX`; one character per byte in and out. */
+function encodeBytes(text: string): string {
+  return text.replace(/[^\x21-\x24\x26-\x7e]/g, (char) =>
+    `%${(char.charCodeAt(0) & 0xff).toString(16).toUpperCase().padStart(2, "0")}`,
+  );
+}
+
+function decodeBytes(text: string | undefined): string | undefined {
+  return text?.replace(/%([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+}
