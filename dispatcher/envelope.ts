@@ -143,11 +143,14 @@ export function decodeEnvelope(field: (name: string) => string | undefined): Env
 
 /** Bytes that a field value could not carry, and `%` itself, as `%XX`; one character per byte in and out. */
 function encodeBytes(text: string): string {
-  return text.replace(/[^\x21-\x24\x26-\x7e]/g, (char) =>
-    `%${(char.charCodeAt(0) & 0xff).toString(16).toUpperCase().padStart(2, "0")}`,
+  return text.replace(
+    /[^\x21-\x24\x26-\x7e]/g,
+    (char) => `%${(char.charCodeAt(0) & 0xff).toString(16).toUpperCase().padStart(2, "0")}`,
   );
 }
 
 function decodeBytes(text: string | undefined): string | undefined {
-  return text?.replace(/%([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+  return text?.replace(/%([0-9A-F]{2})/g, (_, hex: string) =>
+    String.fromCharCode(Number.parseInt(hex, 16)),
+  );
 }

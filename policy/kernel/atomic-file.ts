@@ -8,7 +8,11 @@ import { basename, dirname, join } from "node:path";
  *
  * @param mode permission bits; 0o600 where the file holds secrets.
  */
-export async function writeFileAtomic(path: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
+export async function writeFileAtomic(
+  path: string,
+  data: string | Uint8Array,
+  mode = 0o600,
+): Promise<void> {
   const folder = dirname(path);
   const temp = join(folder, `.${basename(path)}.${randomBytes(6).toString("hex")}.tmp`);
   const file = await open(temp, "wx", mode);

@@ -21,7 +21,10 @@ export const ERRORS = {
   REQUEST_TIMEOUT: { status: 408, message: "The request did not arrive in time." },
   BODY_TOO_LARGE: { status: 413, message: "The request body is too large." },
   TARGET_TOO_LONG: { status: 414, message: "The request target is too long." },
-  HOOK_PATH_TOO_LONG: { status: 414, message: "The path is too long for the hook that matches it." },
+  HOOK_PATH_TOO_LONG: {
+    status: 414,
+    message: "The path is too long for the hook that matches it.",
+  },
   EXPECTATION_FAILED: { status: 417, message: "Only the expectation 100-continue is known." },
   HEAD_TOO_LARGE: { status: 431, message: "The request head is too large." },
   INTERNAL_ERROR: { status: 500, message: "The edge failed on this request." },
@@ -31,13 +34,26 @@ export const ERRORS = {
   UPSTREAM_UNREACHABLE: { status: 502, message: "The service did not accept the connection." },
   UPSTREAM_FAILED: { status: 502, message: "The service broke off before it answered." },
   EXEC_UNREACHABLE: { status: 502, message: "The exec host did not accept the request." },
-  HOOK_UPSTREAM_UNAVAILABLE: { status: 502, message: "The service behind the hook is not available." },
-  CONTAINER_UNAVAILABLE: { status: 503, message: "The container is not running.", retryAfterSeconds: 2 },
+  HOOK_UPSTREAM_UNAVAILABLE: {
+    status: 502,
+    message: "The service behind the hook is not available.",
+  },
+  CONTAINER_UNAVAILABLE: {
+    status: 503,
+    message: "The container is not running.",
+    retryAfterSeconds: 2,
+  },
   SERVICE_UNAVAILABLE: { status: 503, message: "This service is not available in the container." },
-  POLICY_UNAVAILABLE: { status: 503, message: "The access rules of this container cannot be read." },
+  POLICY_UNAVAILABLE: {
+    status: 503,
+    message: "The access rules of this container cannot be read.",
+  },
   DRAINING: { status: 503, message: "The edge is shutting down.", retryAfterSeconds: 2 },
   OVERLOADED: { status: 503, message: "Too many connections.", retryAfterSeconds: 1 },
-  HOOK_UNAVAILABLE: { status: 503, message: "The hook rule that matches this request is not valid." },
+  HOOK_UNAVAILABLE: {
+    status: 503,
+    message: "The hook rule that matches this request is not valid.",
+  },
   HOOK_TARGET_UNAVAILABLE: {
     status: 503,
     error: "hook target unavailable",

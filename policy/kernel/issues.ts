@@ -9,11 +9,13 @@ export interface Issue {
 
 /** A JSON pointer from path segments. */
 export function toPointer(path: readonly PropertyKey[]): string {
-  return path.map((part) => `/${String(part).replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
+  return path
+    .map((part) => `/${String(part).replaceAll("~", "~0").replaceAll("/", "~1")}`)
+    .join("");
 }
 
 /** All problems of a zod error, unknown keys one by one with the pointer of the key itself. */
-export function toIssues(error: z.ZodError): Issue[] {
+export function toIssues(error: Pick<z.ZodError, "issues">): Issue[] {
   const issues: Issue[] = [];
   for (const issue of error.issues) {
     if (issue.code === "unrecognized_keys") {
@@ -21,7 +23,10 @@ export function toIssues(error: z.ZodError): Issue[] {
         issues.push({ path: toPointer([...issue.path, key]), message: "unknown key" });
       }
     } else if (issue.code === "invalid_key") {
-      issues.push({ path: toPointer(issue.path), message: issue.issues[0]?.message ?? "invalid key" });
+      issues.push({
+        path: toPointer(issue.path),
+        message: issue.issues[0]?.message ?? "invalid key",
+      });
     } else {
       issues.push({ path: toPointer(issue.path), message: issue.message });
     }
@@ -31,5 +36,7 @@ export function toIssues(error: z.ZodError): Issue[] {
 
 /** `pointer: message; pointer: message`, for answers that show one line only. */
 export function formatIssues(issues: readonly Issue[]): string {
-  return issues.map((issue) => (issue.path === "" ? issue.message : `${issue.path}: ${issue.message}`)).join("; ");
+  return issues
+    .map((issue) => (issue.path === "" ? issue.message : `${issue.path}: ${issue.message}`))
+    .join("; ");
 }

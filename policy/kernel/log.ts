@@ -9,7 +9,16 @@ export interface LogOptions {
 }
 
 /** Keys that may carry credentials; their values never reach the log. */
-const SECRET_KEYS = ["authorization", "cookie", "token", "secret", "password", "claim", "nonce", "confirmToken"];
+const SECRET_KEYS = [
+  "authorization",
+  "cookie",
+  "token",
+  "secret",
+  "password",
+  "claim",
+  "nonce",
+  "confirmToken",
+];
 
 /**
  * The root logger of a process. Components take `log.child({ component })`. Field names are camelCase and
@@ -35,7 +44,12 @@ export function createLog(options: LogOptions, destination?: DestinationStream):
     ...base,
     transport: {
       target: "pino-pretty",
-      options: { colorize: true, singleLine: true, translateTime: "HH:MM:ss.l", ignore: "pid,hostname" },
+      options: {
+        colorize: true,
+        singleLine: true,
+        translateTime: "HH:MM:ss.l",
+        ignore: "pid,hostname",
+      },
     },
   });
 }

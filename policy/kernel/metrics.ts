@@ -5,7 +5,9 @@ export function closedLabel(value: string, allowed: ReadonlySet<string>): string
   return allowed.has(value) ? value : "other";
 }
 
-const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
+const SECONDS = [
+  0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30,
+];
 
 /** Every metric of the product (contract.md 6), made once per process on a registry of its own. */
 export function createMetrics(registry: Registry = new Registry()) {
