@@ -23,6 +23,29 @@ export const ENVELOPE_FIELDS = {
 /** Lower-case prefix that marks a field of the envelope. */
 export const ENVELOPE_PREFIX = "x-hoody-hook-";
 
+/**
+ * Answer field by which a host tells how a dispatch ended so far. Only the host sets it (never a script, whose
+ * own field of that name is dropped), and the dispatcher always removes it.
+ */
+export const OUTCOME_FIELD = "X-Hoody-Hook-Outcome";
+
+/** How a hook dispatch can end (contract.md 5): the word in the audit record, the access line and the metric. */
+export const DISPATCH_OUTCOMES = [
+  "answered",
+  "forwarded",
+  "denied",
+  "timed_out",
+  "truncated",
+  "script_error",
+  "not_found",
+  "target_unavailable",
+  "bad_path",
+  "upstream_failed",
+  "client_gone",
+  "crashed",
+] as const;
+export type DispatchOutcomeName = (typeof DISPATCH_OUTCOMES)[number];
+
 /** A hook dispatch: the rule's script runs, whatever Host and path say. */
 export interface HookEnvelope {
   readonly kind: "hook";

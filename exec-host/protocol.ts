@@ -1,0 +1,345 @@
+/**
+ * Messages between an exec host process (parent) and the worker that runs one container's scripts.
+ *
+ * They travel as one JSON text per line on file descriptor `CHANNEL_FD` of the worker, a private socket pair
+ * made at spawn (the worker opens it with `new net.Socket({ fd: CHANNEL_FD })`). Not Node's own IPC channel:
+ * that one takes messages of any size, and a hostile script shares the process with the sender. Requests do
+ * not travel here, they go over the worker's own socket as HTTP/1.1.
+ *
+ * Life: parent sends `start`; the worker listens on `socketPath` and says `ready` (or `failed`, and exits);
+ * `ping` is answered by `pong` at once from the main loop; `logs`, `executions` and `ended` may come at any
+ * time. When the channel closes the worker exits: its parent is gone.
+ */
+export const PROTOCOL_VERSION = 1;
+
+/** File descriptor of the channel in the worker. */
+export const CHANNEL_FD = 3;
+
+/** Longest line either side accepts, in bytes without its newline. The receiver ends a peer that sends more. */
+export const MAX_MESSAGE_BYTES = 262_144;
+
+/** Most entries of one `logs` or `executions` message. */
+export const MAX_BATCH = 200;
+
+/** Longest log text, in UTF-16 units; a longer one is cut by the sender and again by the receiver. */
+export const MAX_LOG_TEXT = 8192;
+
+export const LOG_LEVELS = ["debug", "info", "warn", "error"] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+/** Figures a worker needs; all in ms or bytes. */
+export interface WorkerLimits {
+  /** Bodies that are buffered for a script; longer ones are answered 413. */
+  readonly maxBufferedBodyBytes: number;
+  /** An ordinary call without `@timeout`. */
+  readonly ordinaryTimeoutMs: number;
+  /** Connecting to the service behind a hook. */
+  readonly upstreamConnectMs: number;
+  /** To the first byte of an answer and between bytes of an unfinished one. */
+  readonly upstreamIdleMs: number;
+  readonly maxHeaderBytes: number;
+  /** Deployments kept in memory (code and `shared`). */
+  readonly maxDeployments: number;
+}
+
+/** First message of the parent. The secret travels here only, never in argv, environment or a file. */
+export interface StartMessage {
+  readonly type: "start";
+  readonly version: number;
+  readonly containerId: string;
+  /** Every request on the worker's socket must carry it in the envelope's auth field. */
+  readonly secret: string;
+  /** Where the worker listens; its folder exists and is private. */
+  readonly socketPath: string;
+  readonly scriptsRoot: string;
+  /** Working directory of scripts, persistent; the worker's own cwd at start. */
+  readonly dataDir: string;
+  /** Environment for scripts before their `.env` files; the process environment itself is empty. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly limits: WorkerLimits;
+}
+
+export interface PingMessage {
+  readonly type: "ping";
+  readonly seq: number;
+}
+
+export type ParentMessage = StartMessage | PingMessage;
+
+/** The socket is listening. */
+export interface ReadyMessage {
+  readonly type: "ready";
+  readonly version: number;
+}
+
+/** The worker cannot start; it exits after this. */
+export interface FailedMessage {
+  readonly type: "failed";
+  readonly message: string;
+}
+
+export interface PongMessage {
+  readonly type: "pong";
+  readonly seq: number;
+  /** Requests that are running. */
+  readonly active: number;
+  readonly heapUsedBytes: number;
+}
+
+/** One line of a script's console, or of the host about a script. */
+export interface LogLine {
+  /** ms since the epoch. */
+  readonly ts: number;
+  readonly level: LogLevel;
+  readonly executionId: string;
+  /** Path below the scripts root, `default/1/login-audit.js`; empty when no file is concerned. */
+  readonly script: string;
+  readonly auditId: string | null;
+  readonly msg: string;
+}
+
+export interface LogsMessage {
+  readonly type: "logs";
+  readonly lines: readonly LogLine[];
+  /** Lines the worker itself had to drop since its last message. */
+  readonly dropped: number;
+}
+
+/** One finished request, for counters and the access log. */
+export interface ExecutionRecord {
+  readonly executionId: string;
+  readonly auditId: string | null;
+  readonly kind: "hook" | "ordinary";
+  readonly subdomain: string;
+  readonly execId: string;
+  readonly script: string;
+  readonly method: string;
+  /** Without query. */
+  readonly path: string;
+  /** 0 when the answer was cut before a head. */
+  readonly status: number;
+  readonly outcome: string;
+  readonly startedAt: number;
+  readonly durationMs: number;
+}
+
+export interface ExecutionsMessage {
+  readonly type: "executions";
+  readonly entries: readonly ExecutionRecord[];
+}
+
+/** How a hook dispatch ended whose answer was cut after its head: the head could not tell. */
+export interface EndedMessage {
+  readonly type: "ended";
+  readonly auditId: string;
+  readonly outcome: string;
+}
+
+export type WorkerMessage =
+  | ReadyMessage
+  | FailedMessage
+  | PongMessage
+  | LogsMessage
+  | ExecutionsMessage
+  | EndedMessage;
+
+/** A message as the line to write. */
+export function encodeMessage(message: ParentMessage | WorkerMessage): string {
+  return `${JSON.stringify(message)}\n`;
+}
+
+/** A line of a worker, or null when it is not a message of this protocol. Never throws. */
+export function decodeWorkerMessage(line: string): WorkerMessage | null {
+  const value = parseObject(line);
+  if (value === null) {
+    return null;
+  }
+  switch (value["type"]) {
+    case "ready":
+      return isCount(value["version"]) ? { type: "ready", version: value["version"] } : null;
+    case "failed":
+      return { type: "failed", message: text(value["message"], 2000) };
+    case "pong": {
+      const { seq, active, heapUsedBytes } = value;
+      return isCount(seq) && isCount(active) && isCount(heapUsedBytes)
+        ? { type: "pong", seq, active, heapUsedBytes }
+        : null;
+    }
+    case "logs": {
+      const lines = decodeList(value["lines"], decodeLogLine);
+      return lines === null
+        ? null
+        : { type: "logs", lines, dropped: isCount(value["dropped"]) ? value["dropped"] : 0 };
+    }
+    case "executions": {
+      const entries = decodeList(value["entries"], decodeExecution);
+      return entries === null ? null : { type: "executions", entries };
+    }
+    case "ended":
+      return {
+        type: "ended",
+        auditId: text(value["auditId"], 64),
+        outcome: text(value["outcome"], 32),
+      };
+    default:
+      return null;
+  }
+}
+
+/** A line of the parent, or null when it is not a message of this protocol. */
+export function decodeParentMessage(line: string): ParentMessage | null {
+  const value = parseObject(line);
+  if (value === null) {
+    return null;
+  }
+  if (value["type"] === "ping") {
+    return isCount(value["seq"]) ? { type: "ping", seq: value["seq"] } : null;
+  }
+  const { version, containerId, secret, socketPath, scriptsRoot, dataDir, env, limits } = value;
+  if (
+    value["type"] !== "start" ||
+    !isCount(version) ||
+    typeof containerId !== "string" ||
+    typeof secret !== "string" ||
+    typeof socketPath !== "string" ||
+    typeof scriptsRoot !== "string" ||
+    typeof dataDir !== "string" ||
+    !isRecord(env) ||
+    !Object.values(env).every((entry) => typeof entry === "string") ||
+    !isRecord(limits) ||
+    !LIMIT_NAMES.every((name) => isCount(limits[name]))
+  ) {
+    return null;
+  }
+  return {
+    type: "start",
+    version,
+    containerId,
+    secret,
+    socketPath,
+    scriptsRoot,
+    dataDir,
+    env: env as Record<string, string>,
+    limits: limits as unknown as WorkerLimits,
+  };
+}
+
+/**
+ * Splits a byte stream into lines. `push` returns false as soon as a line exceeds `maxBytes`: the peer does not
+ * keep to the protocol and is to be ended.
+ */
+export function createLineReader(onLine: (line: string) => void, maxBytes = MAX_MESSAGE_BYTES) {
+  let held: Buffer[] = [];
+  let heldBytes = 0;
+  return {
+    push(chunk: Buffer): boolean {
+      let from = 0;
+      for (let end = chunk.indexOf(10); end !== -1; end = chunk.indexOf(10, from)) {
+        const part = chunk.subarray(from, end);
+        if (heldBytes + part.length > maxBytes) {
+          return false;
+        }
+        const line = heldBytes === 0 ? part : Buffer.concat([...held, part]);
+        held = [];
+        heldBytes = 0;
+        from = end + 1;
+        onLine(line.toString("utf8"));
+      }
+      if (from < chunk.length) {
+        const rest = chunk.subarray(from);
+        held.push(rest);
+        heldBytes += rest.length;
+      }
+      return heldBytes <= maxBytes;
+    },
+  };
+}
+
+const LIMIT_NAMES = [
+  "maxBufferedBodyBytes",
+  "ordinaryTimeoutMs",
+  "upstreamConnectMs",
+  "upstreamIdleMs",
+  "maxHeaderBytes",
+  "maxDeployments",
+] as const satisfies readonly (keyof WorkerLimits)[];
+
+function decodeLogLine(value: Record<string, unknown>): LogLine | null {
+  const level = LOG_LEVELS.find((name) => name === value["level"]);
+  if (level === undefined || !isCount(value["ts"])) {
+    return null;
+  }
+  return {
+    ts: value["ts"],
+    level,
+    executionId: text(value["executionId"], 64),
+    script: text(value["script"], 512),
+    auditId: auditId(value["auditId"]),
+    msg: text(value["msg"], MAX_LOG_TEXT),
+  };
+}
+
+function decodeExecution(value: Record<string, unknown>): ExecutionRecord | null {
+  const { status, startedAt, durationMs, kind } = value;
+  if (!isCount(status) || !isCount(startedAt) || !isCount(durationMs)) {
+    return null;
+  }
+  return {
+    executionId: text(value["executionId"], 64),
+    auditId: auditId(value["auditId"]),
+    kind: kind === "hook" ? "hook" : "ordinary",
+    subdomain: text(value["subdomain"], 64),
+    execId: text(value["execId"], 64),
+    script: text(value["script"], 512),
+    method: text(value["method"], 64),
+    path: text(value["path"], 4096),
+    status,
+    outcome: text(value["outcome"], 32),
+    startedAt,
+    durationMs,
+  };
+}
+
+function decodeList<T>(
+  value: unknown,
+  decode: (entry: Record<string, unknown>) => T | null,
+): T[] | null {
+  if (!Array.isArray(value) || value.length > MAX_BATCH) {
+    return null;
+  }
+  const list: T[] = [];
+  for (const entry of value as unknown[]) {
+    const decoded = isRecord(entry) ? decode(entry) : null;
+    if (decoded === null) {
+      return null;
+    }
+    list.push(decoded);
+  }
+  return list;
+}
+
+function parseObject(line: string): Record<string, unknown> | null {
+  try {
+    const value: unknown = JSON.parse(line);
+    return isRecord(value) ? value : null;
+  } catch {
+    return null; // a line that is no JSON is no message
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Finite and not negative; fractions are fine (durations). */
+function isCount(value: unknown): value is number {
+  return typeof value === "number" && Number.isFinite(value) && value >= 0;
+}
+
+function text(value: unknown, max: number): string {
+  return typeof value === "string" ? value.slice(0, max) : "";
+}
+
+function auditId(value: unknown): string | null {
+  return typeof value === "string" && value !== "" ? value.slice(0, 64) : null;
+}
