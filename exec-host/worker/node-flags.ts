@@ -1,0 +1,11 @@
+/**
+ * Flags of Node that the worker's own code needs, beside the permission flags that the pool adds.
+ *
+ * `--experimental-vm-modules` gives the loader real ES modules per deployment: a helper written with `import` and
+ * `export` is instantiated from our own cache, so that a changed file replaces exactly the modules that depend
+ * on it and old versions can be collected. The runtime's own module cache can do neither.
+ */
+export const WORKER_NODE_FLAGS = [
+  "--experimental-vm-modules",
+  "--disable-warning=ExperimentalWarning",
+] as const;
