@@ -1,0 +1,445 @@
+import type { FieldLines, ResponseHead } from "../exchange.ts";
+
+/** What the parser finds, in order: interim heads, one head, data, one end; or a switch to another protocol. */
+export interface AnswerEvents {
+  onInterim(head: ResponseHead): void;
+  onHead(head: ResponseHead, length: number | null, bodyless: boolean): void;
+  /** `chunk` is a copy and belongs to the receiver. */
+  onData(chunk: Buffer): void;
+  /**
+   * The message is complete. `reusable` is false when the peer closes, or when bytes follow the message: they
+   * answer nothing we asked, so the connection cannot be trusted any more.
+   */
+  onEnd(trailers: FieldLines, reusable: boolean): void;
+  /** 101; `rest` is what the peer sent behind the head. */
+  onSwitch(head: ResponseHead, rest: Buffer): void;
+}
+
+const IDLE = 0;
+const HEAD = 1;
+const LENGTH = 2;
+const CHUNK_SIZE = 3;
+const CHUNK_EXTENSION = 4;
+const CHUNK_SIZE_LF = 5;
+const CHUNK_DATA = 6;
+const CHUNK_CR = 7;
+const CHUNK_LF = 8;
+const TRAILERS = 9;
+const UNTIL_CLOSE = 10;
+const SWITCHED = 11;
+const FAILED = 12;
+
+const HEAD_END = Buffer.from("\r\n\r\n", "latin1");
+const PREFIX = "HTTP/1.";
+/** Control characters, a lone CR or LF, and continuation lines (RFC 9112 2.2, 5.2). */
+const FORBIDDEN = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|[^\r]\n|\n[ \t]/;
+const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
+const STATUS = /^[1-9][0-9][0-9]$/;
+const DIGITS = /^[0-9]{1,15}$/;
+/** More interim answers than this before a final one is an attack or a loop. */
+const MAX_INTERIM = 64;
+/** Bytes of chunk extensions in one message; nobody needs them. */
+const MAX_EXTENSION_BYTES = 16_384;
+const NO_TRAILERS: FieldLines = [];
+const NO_BYTES = Buffer.alloc(0);
+
+/**
+ * Strict incremental parser for HTTP/1.x answers (RFC 9112). It accepts what a careful server sends and calls
+ * everything that two readers could understand differently a failure; it never throws and does not depend on how
+ * the bytes are cut into reads. One parser serves one connection: `begin` before each answer.
+ */
+export class AnswerParser {
+  readonly #events: AnswerEvents;
+  #state = IDLE;
+  #held: Buffer | null = null;
+  #left = 0;
+  #digits = 0;
+  #extensionBytes = 0;
+  #interims = 0;
+  #maxHeaderBytes = 0;
+  #toHead = false;
+  #toUpgrade = false;
+  #keepAlive = false;
+  /** Seconds of the answer's `Keep-Alive: timeout=`; -1 without one. */
+  keepAliveSeconds = -1;
+
+  constructor(events: AnswerEvents) {
+    this.#events = events;
+  }
+
+  /** Expects the answer to a request of `method`. */
+  begin(method: string, upgrade: boolean, maxHeaderBytes: number): void {
+    this.#state = HEAD;
+    this.#held = null;
+    this.#interims = 0;
+    this.#extensionBytes = 0;
+    this.#maxHeaderBytes = maxHeaderBytes;
+    this.#toHead = method === "HEAD";
+    this.#toUpgrade = upgrade;
+    this.keepAliveSeconds = -1;
+  }
+
+  /** True while no byte of the current answer has come. */
+  get untouched(): boolean {
+    return this.#state === HEAD && this.#held === null && this.#interims === 0;
+  }
+
+  /**
+   * Takes the first `size` bytes of `chunk`, which is not kept. Returns null, or why the peer's bytes are not a
+   * valid answer; after that the parser takes nothing more.
+   */
+  push(chunk: Buffer, size: number): string | null {
+    let bytes = chunk;
+    let at = 0;
+    let end = size;
+    if (this.#held !== null) {
+      bytes = Buffer.concat([this.#held, chunk.subarray(0, size)]);
+      end = bytes.length;
+      this.#held = null;
+    }
+    while (at < end) {
+      switch (this.#state) {
+        case HEAD: {
+          const found = bytes.indexOf(HEAD_END, at);
+          const stop = found < 0 || found + 4 > end ? -1 : found + 4;
+          if ((stop < 0 ? end : stop) - at > this.#maxHeaderBytes) {
+            return this.#fail("the head is too large");
+          }
+          if (stop < 0) {
+            return this.#hold(bytes, at, end);
+          }
+          const reason = this.#readHead(bytes, at, stop, end);
+          if (reason !== null) {
+            return this.#fail(reason);
+          }
+          if (this.#isOver()) {
+            return null;
+          }
+          at = stop;
+          break;
+        }
+        case LENGTH:
+        case CHUNK_DATA: {
+          const take = Math.min(this.#left, end - at);
+          this.#left -= take;
+          const last = this.#left === 0;
+          this.#events.onData(copyOf(bytes, at, at + take));
+          at += take;
+          if (last) {
+            if (this.#state === LENGTH) {
+              this.#finish(NO_TRAILERS, at < end);
+              return null;
+            }
+            if (this.#state === CHUNK_DATA) {
+              this.#state = CHUNK_CR;
+            }
+          }
+          break;
+        }
+        case CHUNK_SIZE: {
+          const byte = bytes[at++]!;
+          const digit = hexDigit(byte);
+          if (digit >= 0) {
+            this.#left = this.#left * 16 + digit;
+            if (++this.#digits > 12) {
+              return this.#fail("a chunk is too large");
+            }
+          } else if (this.#digits === 0) {
+            return this.#fail("a chunk size is not plain hex");
+          } else if (byte === 13) {
+            this.#state = CHUNK_SIZE_LF;
+          } else if (byte === 59) {
+            this.#state = CHUNK_EXTENSION;
+          } else {
+            return this.#fail("a chunk size is not plain hex");
+          }
+          break;
+        }
+        case CHUNK_EXTENSION: {
+          const byte = bytes[at++]!;
+          if (byte === 13) {
+            this.#state = CHUNK_SIZE_LF;
+          } else if (
+            (byte < 32 && byte !== 9) ||
+            byte === 127 ||
+            ++this.#extensionBytes > MAX_EXTENSION_BYTES
+          ) {
+            return this.#fail("a chunk extension is not valid");
+          }
+          break;
+        }
+        case CHUNK_SIZE_LF:
+          if (bytes[at++] !== 10) {
+            return this.#fail("a chunk size does not end in CRLF");
+          }
+          this.#state = this.#left === 0 ? TRAILERS : CHUNK_DATA;
+          break;
+        case CHUNK_CR:
+          if (bytes[at++] !== 13) {
+            return this.#fail("a chunk does not end in CRLF");
+          }
+          this.#state = CHUNK_LF;
+          break;
+        case CHUNK_LF:
+          if (bytes[at++] !== 10) {
+            return this.#fail("a chunk does not end in CRLF");
+          }
+          this.#toChunkSize();
+          break;
+        case TRAILERS: {
+          if (end - at >= 2 && bytes[at] === 13 && bytes[at + 1] === 10) {
+            this.#finish(NO_TRAILERS, at + 2 < end);
+            return null;
+          }
+          const found = bytes.indexOf(HEAD_END, at);
+          const stop = found < 0 || found + 4 > end ? -1 : found + 4;
+          if ((stop < 0 ? end : stop) - at > this.#maxHeaderBytes) {
+            return this.#fail("the trailers are too large");
+          }
+          if (stop < 0) {
+            return this.#hold(bytes, at, end);
+          }
+          const trailers: string[] = [];
+          const text = bytes.toString("latin1", at, stop - 2);
+          if (FORBIDDEN.test(text) || !readFields(text, 0, trailers)) {
+            return this.#fail("the trailers are not valid");
+          }
+          this.#finish(trailers, stop < end);
+          return null;
+        }
+        case UNTIL_CLOSE:
+          this.#events.onData(copyOf(bytes, at, end));
+          return null;
+        case IDLE:
+          return this.#fail("bytes came without a request");
+        default:
+          return null; // failed before, or the bytes belong to the tunnel
+      }
+    }
+    return null;
+  }
+
+  /** The peer sent its last byte. Returns true when that completes the answer (`onEnd` was called), false when it cuts it. */
+  finish(): boolean {
+    if (this.#state !== UNTIL_CLOSE) {
+      return false;
+    }
+    this.#keepAlive = false;
+    this.#finish(NO_TRAILERS, false);
+    return true;
+  }
+
+  /** Stops taking bytes; whoever uses the parser gave the answer up. */
+  stop(): void {
+    this.#state = FAILED;
+    this.#held = null;
+  }
+
+  /** The answer ended with its head, became a tunnel, or its receiver gave it up. */
+  #isOver(): boolean {
+    return this.#state === IDLE || this.#state === SWITCHED || this.#state === FAILED;
+  }
+
+  #fail(reason: string): string {
+    this.#state = FAILED;
+    return reason;
+  }
+
+  /** Keeps the beginning of a head or trailer section for the next read, unless it is wrong already. */
+  #hold(bytes: Buffer, at: number, end: number): string | null {
+    if (this.#state === HEAD) {
+      const seen = Math.min(PREFIX.length, end - at);
+      if (bytes.toString("latin1", at, at + seen) !== PREFIX.slice(0, seen)) {
+        return this.#fail("the status line is not valid");
+      }
+    }
+    for (let lf = bytes.indexOf(10, at); lf >= 0 && lf < end; lf = bytes.indexOf(10, lf + 1)) {
+      if (lf === at || bytes[lf - 1] !== 13) {
+        return this.#fail("a line does not end in CRLF"); // told now: waiting for CRLF CRLF could last until the timeout
+      }
+    }
+    this.#held = copyOf(bytes, at, end);
+    return null;
+  }
+
+  #toChunkSize(): void {
+    this.#state = CHUNK_SIZE;
+    this.#left = 0;
+    this.#digits = 0;
+  }
+
+  #finish(trailers: FieldLines, surplus: boolean): void {
+    this.#state = IDLE;
+    this.#events.onEnd(trailers, this.#keepAlive && !surplus);
+  }
+
+  #readHead(bytes: Buffer, at: number, stop: number, end: number): string | null {
+    const text = bytes.toString("latin1", at, stop - 2);
+    const minor = text.charCodeAt(7) - 48;
+    const status = STATUS.test(text.slice(9, 12)) ? Number(text.slice(9, 12)) : 0;
+    const lineEnd = text.indexOf("\r\n");
+    if (
+      !text.startsWith(PREFIX) ||
+      (minor !== 0 && minor !== 1) ||
+      text.charCodeAt(8) !== 32 ||
+      status === 0 ||
+      (lineEnd !== 12 && text.charCodeAt(12) !== 32) ||
+      FORBIDDEN.test(text)
+    ) {
+      return "the status line or a control character is not valid";
+    }
+    const fields: string[] = [];
+    if (!readFields(text, lineEnd + 2, fields)) {
+      return "a field line is not valid";
+    }
+    const head: ResponseHead = {
+      status,
+      reason: lineEnd > 13 ? text.slice(13, lineEnd) : "",
+      fields,
+    };
+    if (status < 200) {
+      return this.#readInterim(head, minor, bytes, stop, end);
+    }
+    return this.#readFraming(head, minor, stop < end);
+  }
+
+  #readInterim(
+    head: ResponseHead,
+    minor: number,
+    bytes: Buffer,
+    stop: number,
+    end: number,
+  ): string | null {
+    if (head.status !== 101) {
+      if (++this.#interims > MAX_INTERIM) {
+        return "too many interim answers";
+      }
+      this.#events.onInterim(head);
+      return null;
+    }
+    if (!this.#toUpgrade || minor !== 1 || !isWebSocketSwitch(head.fields)) {
+      return "a switch of protocols that was not asked for";
+    }
+    this.#state = SWITCHED;
+    this.#events.onSwitch(head, stop < end ? copyOf(bytes, stop, end) : NO_BYTES);
+    return null;
+  }
+
+  #readFraming(head: ResponseHead, minor: number, more: boolean): string | null {
+    const fields = head.fields;
+    let length: string | null = null;
+    let chunked = false;
+    let keepAlive = minor === 1;
+    for (let i = 0; i < fields.length; i += 2) {
+      const name = fields[i]!;
+      if (name.length === 14 && name.toLowerCase() === "content-length") {
+        const value = fields[i + 1]!;
+        if (!DIGITS.test(value) || (length !== null && length !== value)) {
+          return "Content-Length is not one plain number";
+        }
+        length = value;
+      } else if (name.length === 17 && name.toLowerCase() === "transfer-encoding") {
+        if (chunked || minor === 0 || fields[i + 1]!.toLowerCase() !== "chunked") {
+          return "the transfer coding is not chunked alone";
+        }
+        chunked = true;
+      } else if (name.length === 10) {
+        const lower = name.toLowerCase();
+        if (lower === "connection") {
+          const value = fields[i + 1]!.toLowerCase();
+          if (value.includes("close")) {
+            keepAlive = false;
+          } else if (minor === 0 && value === "keep-alive") {
+            keepAlive = true;
+          }
+        } else if (lower === "keep-alive") {
+          this.keepAliveSeconds = timeoutOf(fields[i + 1]!);
+        }
+      }
+    }
+    if (chunked && length !== null) {
+      return "Transfer-Encoding together with Content-Length";
+    }
+    const bodyless = this.#toHead || head.status === 204 || head.status === 304;
+    const declared = length === null ? null : Number(length);
+    this.#keepAlive = keepAlive && (bodyless || chunked || declared !== null);
+    if (bodyless || (declared === 0 && !chunked)) {
+      this.#state = IDLE;
+      this.#events.onHead(head, declared, bodyless);
+      if (this.#state === IDLE) {
+        this.#finish(NO_TRAILERS, more);
+      }
+      return null;
+    }
+    if (chunked) {
+      this.#toChunkSize();
+    } else if (declared !== null) {
+      this.#state = LENGTH;
+      this.#left = declared;
+    } else {
+      this.#state = UNTIL_CLOSE;
+    }
+    this.#events.onHead(head, declared, false);
+    return null;
+  }
+}
+
+/** Reads `name: value CRLF` lines of `text` from `at`; false when a line is not one. */
+function readFields(text: string, at: number, into: string[]): boolean {
+  while (at < text.length) {
+    const lineEnd = text.indexOf("\r\n", at);
+    const colon = text.indexOf(":", at);
+    if (colon <= at || lineEnd < colon) {
+      return false;
+    }
+    const name = text.slice(at, colon);
+    if (!TOKEN.test(name)) {
+      return false; // a blank before the colon included (RFC 9112 5.1)
+    }
+    let from = colon + 1;
+    let to = lineEnd;
+    while (from < to && isBlank(text.charCodeAt(from))) {
+      from++;
+    }
+    while (to > from && isBlank(text.charCodeAt(to - 1))) {
+      to--;
+    }
+    into.push(name, text.slice(from, to));
+    at = lineEnd + 2;
+  }
+  return true;
+}
+
+function isBlank(code: number): boolean {
+  return code === 32 || code === 9;
+}
+
+function hexDigit(byte: number): number {
+  if (byte >= 48 && byte <= 57) {
+    return byte - 48;
+  }
+  const lower = byte | 32;
+  return lower >= 97 && lower <= 102 ? lower - 87 : -1;
+}
+
+function timeoutOf(value: string): number {
+  const at = value.indexOf("timeout=");
+  const seconds = at < 0 ? Number.NaN : Number.parseInt(value.slice(at + 8), 10);
+  return Number.isNaN(seconds) ? -1 : seconds;
+}
+
+function isWebSocketSwitch(fields: FieldLines): boolean {
+  let named = 0;
+  for (let i = 0; i < fields.length; i += 2) {
+    if (fields[i]!.toLowerCase() === "upgrade") {
+      named += fields[i + 1]!.toLowerCase() === "websocket" ? 1 : 2;
+    }
+  }
+  return named === 1;
+}
+
+function copyOf(bytes: Buffer, from: number, to: number): Buffer {
+  const copy = Buffer.allocUnsafe(to - from);
+  bytes.copy(copy, 0, from, to);
+  return copy;
+}

@@ -1,0 +1,535 @@
+import net from "node:net";
+import tls from "node:tls";
+import type { BodySink, FieldLines, ResponseHead } from "../exchange.ts";
+import { AnswerParser, type AnswerEvents } from "./answer-parser.ts";
+import { IDEMPOTENT, writeFields, writeRequestHead, type RequestFraming } from "./request-head.ts";
+import {
+  UpstreamFailure,
+  type AnswerHandler,
+  type Origin,
+  type OutgoingCall,
+  type OutgoingRequest,
+} from "./types.ts";
+
+/** What a connection tells its pool. */
+export interface ConnectionOwner {
+  /** The connection is clean and idle. */
+  give(connection: Connection): void;
+  /** The connection is gone. */
+  drop(connection: Connection): void;
+  /** Send the call again, on a connection that was not used before. */
+  redial(call: Call): void;
+}
+
+/** One read buffer for all connections: reads are synchronous, and the parser copies what it passes on. */
+const READ_BUFFER = Buffer.allocUnsafeSlow(65_536);
+/** Body pieces up to this size are copied behind the head or into a chunk frame: one write costs half of two. */
+const JOIN_BYTES = 16_384;
+const LAST_CHUNK = "0\r\n\r\n";
+
+/** One request on its way: the sink of its body, and the handle its sender holds. */
+export class Call implements OutgoingCall, BodySink {
+  readonly request: OutgoingRequest;
+  readonly handler: AnswerHandler;
+  readonly framing: RequestFraming;
+  readonly #head: string;
+  #connection: Connection | null = null;
+  #headSent = false;
+  #flush: NodeJS.Immediate | null = null;
+  #bodyStarted = false;
+  #bodyRunning = false;
+  /** The whole request was handed to the socket. */
+  sent = false;
+  #settled = false;
+  retried = false;
+
+  /** @throws TypeError when the request cannot be written as one message. */
+  constructor(request: OutgoingRequest, handler: AnswerHandler) {
+    this.request = request;
+    this.handler = handler;
+    const body = request.body;
+    if (request.upgrade === true) {
+      this.framing = "upgrade";
+    } else if (body === null) {
+      this.framing = "none";
+    } else {
+      this.framing = body.length === null ? "chunked" : "length";
+    }
+    this.#head = writeRequestHead(
+      request.method,
+      request.target,
+      request.fields,
+      this.framing,
+      body === null ? null : body.length,
+    );
+  }
+
+  get settled(): boolean {
+    return this.#settled;
+  }
+
+  /** May be sent again after a reused connection closed without a word (RFC 9110 9.2.2, 9112 9.3.1). */
+  get repeatable(): boolean {
+    return (
+      this.request.body === null &&
+      this.framing !== "upgrade" &&
+      IDEMPOTENT.has(this.request.method)
+    );
+  }
+
+  run(connection: Connection): void {
+    this.#connection = connection;
+    if (this.request.body === null || this.framing === "upgrade") {
+      this.#headSent = true;
+      this.sent = true;
+      connection.socket.write(this.#head, "latin1");
+      return;
+    }
+    this.#bodyStarted = true;
+    this.#bodyRunning = true;
+    // The first piece of a small upload is there within this turn: head and piece then leave in one write.
+    this.#flush = setImmediate(() => {
+      this.#flush = null;
+      this.#flushHead();
+    });
+    this.request.body.start(this);
+  }
+
+  #flushHead(): void {
+    if (!this.#headSent && this.#connection !== null && !this.#settled) {
+      this.#headSent = true;
+      this.#connection.socket.write(this.#head, "latin1");
+    }
+  }
+
+  #takeHead(): string {
+    if (this.#headSent) {
+      return "";
+    }
+    this.#headSent = true;
+    if (this.#flush !== null) {
+      clearImmediate(this.#flush);
+      this.#flush = null;
+    }
+    return this.#head;
+  }
+
+  data(chunk: Buffer): boolean {
+    const connection = this.#connection;
+    if (this.#settled || connection === null || this.sent || chunk.length === 0) {
+      return true;
+    }
+    const socket = connection.socket;
+    const before =
+      this.#takeHead() + (this.framing === "chunked" ? `${chunk.length.toString(16)}\r\n` : "");
+    const after = this.framing === "chunked" ? 2 : 0;
+    let free: boolean;
+    if (before === "" && after === 0) {
+      free = socket.write(chunk);
+    } else if (chunk.length <= JOIN_BYTES) {
+      const joined = Buffer.allocUnsafe(before.length + chunk.length + after);
+      joined.write(before, 0, "latin1");
+      chunk.copy(joined, before.length);
+      if (after > 0) {
+        joined[joined.length - 2] = 13;
+        joined[joined.length - 1] = 10;
+      }
+      free = socket.write(joined);
+    } else {
+      socket.cork();
+      socket.write(before, "latin1");
+      free = socket.write(chunk);
+      if (after > 0) {
+        free = socket.write("\r\n", "latin1");
+      }
+      socket.uncork();
+    }
+    return free;
+  }
+
+  end(trailers: FieldLines): void {
+    this.#bodyRunning = false;
+    if (this.#settled || this.#connection === null || this.sent) {
+      return;
+    }
+    let tail = this.#takeHead();
+    if (this.framing === "chunked") {
+      try {
+        tail += trailers.length === 0 ? LAST_CHUNK : `0\r\n${writeFields(trailers)}\r\n`;
+      } catch (cause) {
+        this.fail(cause instanceof Error ? cause : new Error("trailers cannot be sent"));
+        return;
+      }
+    }
+    this.sent = true;
+    if (tail !== "") {
+      this.#connection.socket.write(tail, "latin1");
+    }
+  }
+
+  fail(cause: Error): void {
+    this.#bodyRunning = false;
+    if (!this.#settled) {
+      this.broken(new UpstreamFailure("body", "the request body broke off", cause));
+    }
+  }
+
+  /** The socket has room again. */
+  drained(): void {
+    if (this.#bodyRunning) {
+      this.request.body?.resume();
+    }
+  }
+
+  /** Stops the upload: the answer made it pointless. The connection is then not used again. */
+  stopUpload(): void {
+    if (this.#bodyRunning) {
+      this.#bodyRunning = false;
+      this.request.body?.cancel();
+    }
+  }
+
+  get uploading(): boolean {
+    return this.#bodyRunning;
+  }
+
+  resume(): void {
+    this.#connection?.resume();
+  }
+
+  abort(): void {
+    if (!this.#settled) {
+      this.#settle();
+      this.#connection?.destroy();
+    }
+  }
+
+  /** Gives up for a reason; the sender hears it once. */
+  broken(failure: UpstreamFailure): void {
+    if (this.#settled) {
+      return;
+    }
+    this.#settle();
+    this.#connection?.destroy();
+    this.handler.fail(failure);
+  }
+
+  /** The answer is complete or became a tunnel; the sender is told by the connection. */
+  complete(): void {
+    this.#settle();
+    this.#connection = null;
+  }
+
+  /** A connection that nothing was read from closed; the call waits for another one. */
+  detach(): void {
+    this.#connection = null;
+  }
+
+  /** A dialled connection that does not run yet; aborting the call ends the dial. */
+  attach(connection: Connection): void {
+    this.#connection = connection;
+  }
+
+  #settle(): void {
+    this.#settled = true;
+    if (this.#flush !== null) {
+      clearImmediate(this.#flush);
+      this.#flush = null;
+    }
+    if (this.#bodyRunning || (!this.#bodyStarted && this.request.body !== null)) {
+      this.#bodyRunning = false;
+      this.request.body?.cancel();
+    }
+  }
+}
+
+/** One socket to an origin: sends one call at a time and reads its answer. */
+export class Connection implements AnswerEvents {
+  readonly socket: net.Socket;
+  readonly key: string;
+  readonly #owner: ConnectionOwner;
+  readonly #parser: AnswerParser;
+  readonly #dedicated: boolean;
+  #call: Call | null;
+  #connected = false;
+  #paused = false;
+  #used = false;
+  #gone = false;
+  #headSeen = false;
+  #error: Error | null = null;
+  /** Something happened since the last look at the deadlines. */
+  #touched = true;
+  #since = 0;
+
+  /** Dials `origin` for `call`. `dedicated`: for an upgrade, never pooled, read as an ordinary stream. */
+  constructor(
+    owner: ConnectionOwner,
+    key: string,
+    origin: Origin,
+    call: Call,
+    now: number,
+    tlsOptions: tls.ConnectionOptions,
+  ) {
+    this.#owner = owner;
+    this.key = key;
+    this.#call = call;
+    this.#dedicated = call.framing === "upgrade";
+    this.#since = now;
+    this.#parser = new AnswerParser(this);
+    const reading = this.#dedicated
+      ? {}
+      : {
+          onread: {
+            buffer: READ_BUFFER,
+            callback: (size: number, bytes: Uint8Array) => this.#read(bytes as Buffer, size),
+          },
+        };
+    this.socket = dial(origin, reading, tlsOptions);
+    call.attach(this);
+    const socket = this.socket;
+    socket.on("error", (error: Error) => {
+      this.#error = error;
+    });
+    socket.on("close", () => this.#closed());
+    socket.once(origin.kind === "tls" ? "secureConnect" : "connect", () => this.#connect());
+    socket.on("drain", () => {
+      this.#touched = true;
+      this.#call?.drained();
+    });
+    socket.on("end", this.#ended);
+    if (this.#dedicated) {
+      socket.on("data", this.#streamed);
+    }
+  }
+
+  get isIdle(): boolean {
+    return this.#call === null;
+  }
+
+  get usable(): boolean {
+    return !this.#gone && !this.socket.destroyed && this.socket.readable && this.socket.writable;
+  }
+
+  /** Sends `call` on this idle connection. */
+  run(call: Call): void {
+    this.#call = call;
+    this.#used = true;
+    this.#begin(call);
+  }
+
+  #connect(): void {
+    this.#connected = true;
+    this.#touched = true;
+    this.socket.setNoDelay(true);
+    const call = this.#call;
+    if (call !== null) {
+      this.#begin(call);
+    }
+  }
+
+  #begin(call: Call): void {
+    this.#touched = true;
+    this.#headSeen = false;
+    this.#parser.begin(
+      call.request.method,
+      call.framing === "upgrade",
+      call.request.limits.maxHeaderBytes,
+    );
+    call.run(this);
+  }
+
+  readonly #streamed = (chunk: Buffer): void => {
+    if (!this.#read(chunk, chunk.length)) {
+      this.socket.pause();
+    }
+  };
+
+  readonly #ended = (): void => {
+    const call = this.#call;
+    if (call !== null && this.#parser.finish()) {
+      return; // an answer that only the end of the connection ends
+    }
+    this.destroy();
+  };
+
+  #read(bytes: Buffer, size: number): boolean {
+    this.#touched = true;
+    if (this.#call === null) {
+      this.destroy(); // an answer to nothing: whatever it is, it must not meet the next request
+      return false;
+    }
+    const reason = this.#parser.push(bytes, size);
+    if (reason !== null) {
+      this.#call?.broken(new UpstreamFailure("protocol", reason));
+      this.destroy();
+      return false;
+    }
+    return !this.#paused;
+  }
+
+  onInterim(head: ResponseHead): void {
+    this.#call?.handler.interim(head);
+  }
+
+  onHead(head: ResponseHead, length: number | null, bodyless: boolean): void {
+    const call = this.#call;
+    if (call === null) {
+      return;
+    }
+    this.#headSeen = true;
+    if (head.status >= 400 && call.uploading) {
+      call.stopUpload();
+    }
+    call.handler.head(head, length, bodyless);
+  }
+
+  onData(chunk: Buffer): void {
+    const call = this.#call;
+    if (call !== null && !call.handler.data(chunk)) {
+      this.#paused = true;
+    }
+  }
+
+  onEnd(trailers: FieldLines, reusable: boolean): void {
+    const call = this.#call;
+    if (call === null) {
+      return;
+    }
+    this.#call = null;
+    const clean =
+      reusable &&
+      call.sent &&
+      !this.#dedicated &&
+      this.#parser.keepAliveSeconds !== 0 &&
+      this.usable;
+    call.complete();
+    if (this.#paused) {
+      this.#paused = false;
+      this.socket.resume();
+    }
+    if (clean) {
+      this.#touched = true;
+      this.#owner.give(this);
+    } else {
+      this.destroy();
+    }
+    call.handler.end(trailers);
+  }
+
+  onSwitch(head: ResponseHead, rest: Buffer): void {
+    const call = this.#call;
+    if (call === null) {
+      return;
+    }
+    const socket = this.socket;
+    this.#call = null;
+    this.#gone = true;
+    this.#owner.drop(this);
+    call.complete();
+    socket.removeAllListeners("data");
+    socket.removeAllListeners("end");
+    socket.removeAllListeners("drain");
+    socket.pause();
+    if (rest.length > 0) {
+      socket.unshift(rest);
+    }
+    call.handler.tunnel(head, socket); // "error" keeps its listener: a reset must never be without one
+  }
+
+  resume(): void {
+    if (this.#paused) {
+      this.#paused = false;
+      this.#touched = true;
+      this.socket.resume();
+    }
+  }
+
+  destroy(): void {
+    this.#parser.stop();
+    if (!this.#gone) {
+      this.#gone = true;
+      this.#owner.drop(this);
+    }
+    this.socket.destroy();
+  }
+
+  #closed(): void {
+    const call = this.#call;
+    this.#call = null;
+    const untouched = this.#parser.untouched;
+    this.destroy();
+    if (call === null || call.settled) {
+      return;
+    }
+    if (this.#used && untouched && !call.retried && call.repeatable) {
+      call.retried = true;
+      call.detach();
+      this.#owner.redial(call);
+    } else if (this.#connected) {
+      call.broken(
+        new UpstreamFailure(
+          "reset",
+          "the connection closed before the answer was complete",
+          this.#error,
+        ),
+      );
+    } else {
+      call.broken(new UpstreamFailure("connect", "the connection was not accepted", this.#error));
+    }
+  }
+
+  /**
+   * Looks at the deadlines; called every fraction of a second, so that no request sets timers of its own.
+   * The idle limit runs only while the peer is waited for: not while our own body or reader is slow.
+   */
+  check(now: number, idleMs: number): void {
+    const call = this.#call;
+    if (call === null) {
+      if (this.#touched) {
+        this.#touched = false;
+        this.#since = now;
+      }
+      const announced = this.#parser.keepAliveSeconds;
+      const limit = announced > 0 ? Math.min(announced * 1000 - 1000, idleMs * 4) : idleMs;
+      if (now - this.#since >= limit) {
+        this.destroy();
+      }
+      return;
+    }
+    if (!this.#connected) {
+      if (now - this.#since >= call.request.limits.connectMs) {
+        call.broken(new UpstreamFailure("connect", "the connection was not accepted in time"));
+      }
+      return;
+    }
+    const waiting = !this.#paused && (call.sent || this.#headSeen || this.socket.writableNeedDrain);
+    if (this.#touched || !waiting) {
+      this.#touched = false;
+      this.#since = now;
+    } else if (now - this.#since >= call.request.limits.idleMs) {
+      call.broken(new UpstreamFailure("timeout", "the service did not send anything in time"));
+    }
+  }
+}
+
+function dial(
+  origin: Origin,
+  reading: { onread?: net.OnReadOpts },
+  tlsOptions: tls.ConnectionOptions,
+): net.Socket {
+  switch (origin.kind) {
+    case "tcp":
+      return net.connect({ host: origin.host, port: origin.port, ...reading });
+    case "unix":
+      return net.connect({ path: origin.path, ...reading });
+    case "tls":
+      return tls.connect({
+        ...tlsOptions,
+        host: origin.host,
+        port: origin.port,
+        ALPNProtocols: ["http/1.1"],
+        ...(net.isIP(origin.host) === 0 ? { servername: origin.host } : {}),
+        ...reading,
+      });
+  }
+}
