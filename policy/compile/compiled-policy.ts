@@ -45,6 +45,8 @@ export interface CompiledAccess {
   readonly groups: ReadonlyMap<string, readonly GroupConfig[]>;
   /** group → program (canonical service name or protocol) → test. */
   readonly permissions: ReadonlyMap<string, ReadonlyMap<string, AccessTest>>;
+  /** Programs whose default admits nobody, because a group with a rule for them cannot be evaluated. */
+  readonly closedPrograms?: ReadonlySet<string>;
 }
 
 /** Frozen form of one revision; the unit that is swapped. */
@@ -53,6 +55,11 @@ export interface CompiledPolicy {
   readonly container: string;
   /** `file_version` of the container document; 0 without one. */
   readonly revision: number;
+  /**
+   * Why the stored documents cannot be used at all; null when they can. When set, every request to the container
+   * is refused with POLICY_UNAVAILABLE: the other members say nothing then.
+   */
+  readonly unavailable: string | null;
   readonly access: CompiledAccess;
   /** Hooks by canonical service name; a service without hooks is absent. */
   readonly hooks: ReadonlyMap<string, ServiceHooks>;

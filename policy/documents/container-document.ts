@@ -1,16 +1,10 @@
 import type { Issue } from "../kernel/issues.ts";
 import { toPointer } from "../kernel/issues.ts";
-import {
-  isJsonObject,
-  isSpecialName,
-  parseStrictJson,
-  StrictJsonError,
-} from "../kernel/strict-json.ts";
+import { isJsonObject, parseStrictJson, StrictJsonError } from "../kernel/strict-json.ts";
 import {
   brokenRule,
   decodeStoredRule,
   describe,
-  GROUP_NAME,
   MAX_RULES_PER_DOCUMENT,
   MAX_RULES_PER_SERVICE,
   ruleJson,
@@ -24,18 +18,18 @@ export const MAX_DOCUMENT_DEPTH = 32;
 const SCHEMA_VERSION = 2;
 
 /**
- * The permission side of a document as it is stored. Groups and cells are kept as raw JSON: `access.ts` decodes
- * them and decides how a broken one fails closed.
+ * The permission side of a document as it is stored, undecoded: `compile/access.ts` decides how each broken part of
+ * it fails closed, and whatever no edit touches is written back as it was.
  */
 export interface AccessPart {
-  /** Group name → one configuration or an array of them. */
-  readonly groups: ReadonlyMap<string, unknown>;
-  /** Group name → object of program → cell. */
-  readonly permissions: ReadonlyMap<string, unknown>;
-  /** undefined when the document does not say. */
-  readonly defaultAccess: "allow" | "deny" | undefined;
-  readonly enableProxy: boolean | undefined;
+  readonly enable_proxy?: unknown;
+  readonly default?: unknown;
+  readonly groups?: unknown;
+  readonly permissions?: unknown;
 }
+
+/** Members of an access part, in the order they are written. */
+const ACCESS_MEMBERS = ["enable_proxy", "default", "groups", "permissions"] as const;
 
 /** The hooks of one service key: decoded rules, or data that cannot be read; always with its source text. */
 export type HooksPart =
@@ -70,12 +64,7 @@ export function emptyContainerDocument(project: string, container: string): Cont
     project,
     container,
     version: 0,
-    access: {
-      groups: new Map(),
-      permissions: new Map(),
-      defaultAccess: undefined,
-      enableProxy: undefined,
-    },
+    access: {},
     hooks: new Map(),
     brokenHooks: null,
     rest: new Map(),
@@ -85,7 +74,7 @@ export function emptyContainerDocument(project: string, container: string): Cont
 
 /** Names of the groups that the container's own permissions define; the ones `applies_to` may name. */
 export function groupNames(access: AccessPart): ReadonlySet<string> {
-  return new Set(access.groups.keys());
+  return new Set(isJsonObject(access.groups) ? Object.keys(access.groups) : []);
 }
 
 /** Rules in the whole document, broken ones included. */
@@ -162,10 +151,6 @@ export function decodeHead(
       reason: `/file_version must be a whole number, but is ${describe(version)}`,
     };
   }
-  const access = decodeAccess(members);
-  if (!access.ok) {
-    return access;
-  }
   const rest = new Map<string, string>();
   for (const name of Object.keys(members)) {
     const source = json.source([name]);
@@ -176,7 +161,7 @@ export function decodeHead(
   const document: DocumentHead = {
     members,
     version,
-    access: access.document,
+    access: accessOf(members),
     rest,
     issues: [...rest.keys()].map((name) => ({ path: toPointer([name]), message: "unknown key" })),
     source: (path) => json.source(path) ?? "null",
@@ -185,42 +170,13 @@ export function decodeHead(
   return { ok: true, document };
 }
 
-/** A switch or a table that cannot be read leaves nothing to decide by, so the whole document is unusable. */
-function decodeAccess(members: Record<string, unknown>): DecodedDocument<AccessPart> {
-  const defaultAccess = members["default"];
-  if (defaultAccess !== undefined && defaultAccess !== "allow" && defaultAccess !== "deny") {
-    return {
-      ok: false,
-      reason: `/default must be "allow" or "deny", but is ${describe(defaultAccess)}`,
-    };
-  }
-  const enableProxy = members["enable_proxy"];
-  if (enableProxy !== undefined && typeof enableProxy !== "boolean") {
-    return {
-      ok: false,
-      reason: `/enable_proxy must be true or false, but is ${describe(enableProxy)}`,
-    };
-  }
-  const groups = members["groups"] ?? {};
-  const permissions = members["permissions"] ?? {};
-  if (!isJsonObject(groups) || !isJsonObject(permissions)) {
-    const name = isJsonObject(groups) ? "permissions" : "groups";
-    return { ok: false, reason: `/${name} must be an object, but is ${describe(members[name])}` };
-  }
-  for (const name of Object.keys(groups)) {
-    if (!GROUP_NAME.test(name) || isSpecialName(name)) {
-      return { ok: false, reason: `${toPointer(["groups", name])} is not a valid group name` };
-    }
-  }
-  return {
-    ok: true,
-    document: {
-      groups: new Map(Object.entries(groups)),
-      permissions: new Map(Object.entries(permissions)),
-      defaultAccess,
-      enableProxy,
-    },
-  };
+function accessOf(members: Record<string, unknown>): AccessPart {
+  return Object.fromEntries(
+    ACCESS_MEMBERS.filter((name) => members[name] !== undefined).map((name) => [
+      name,
+      members[name],
+    ]),
+  );
 }
 
 /**
@@ -356,7 +312,7 @@ export function withRules(
     hooks.set(service, {
       kind: "rules",
       rules,
-      source: JSON.stringify(rules.map(ruleJson), null, 2),
+      source: indent(indent(JSON.stringify(rules.map(ruleJson), null, 2))),
     });
   }
   return { ...document, hooks };
@@ -378,26 +334,13 @@ export function formatContainerDocument(document: ContainerDocument): string {
 
 /** The access members of a document as name and source. */
 export function accessMembers(access: AccessPart): [string, string][] {
-  const members: [string, string][] = [];
-  if (access.enableProxy !== undefined) {
-    members.push(["enable_proxy", String(access.enableProxy)]);
-  }
-  if (access.defaultAccess !== undefined) {
-    members.push(["default", JSON.stringify(access.defaultAccess)]);
-  }
-  for (const [name, map] of [
-    ["groups", access.groups],
-    ["permissions", access.permissions],
-  ] as const) {
-    members.push([
-      name,
-      formatMembers(
-        [...map].map(([key, value]) => [key, JSON.stringify(value, null, 2)]),
-        1,
-      ),
-    ]);
-  }
-  return members;
+  return ACCESS_MEMBERS.flatMap((name): [string, string][] =>
+    access[name] === undefined ? [] : [[name, indent(JSON.stringify(access[name], null, 2))]],
+  );
+}
+
+function indent(source: string): string {
+  return source.replaceAll("\n", "\n  ");
 }
 
 /** An object text from names and value texts, written so that a person can read it. */
@@ -405,8 +348,8 @@ export function formatMembers(members: readonly (readonly [string, string])[], d
   if (members.length === 0) {
     return "{}";
   }
-  const indent = "  ".repeat(depth + 1);
-  const lines = members.map(([name, source]) => `${indent}${JSON.stringify(name)}: ${source}`);
+  const margin = "  ".repeat(depth + 1);
+  const lines = members.map(([name, source]) => `${margin}${JSON.stringify(name)}: ${source}`);
   return `{\n${lines.join(",\n")}\n${"  ".repeat(depth)}}${depth === 0 ? "\n" : ""}`;
 }
 

@@ -23,12 +23,7 @@ export function emptyProjectDocument(project: string): ProjectDocument {
   return {
     project,
     version: 0,
-    access: {
-      groups: new Map(),
-      permissions: new Map(),
-      defaultAccess: undefined,
-      enableProxy: undefined,
-    },
+    access: {},
     rest: new Map(),
     issues: [],
   };
