@@ -6,7 +6,7 @@ import type { NamedHost } from "../../proxy/hostname.ts";
 
 const space = { node: "n1", domain: "containers.example" };
 const letters = (unit: string, min: number, max: number) =>
-  fc.string({ unit: fc.constantFrom(...unit), minLength: min, maxLength: max });
+  fc.string({ unit: fc.constantFrom(...unit.split("")), minLength: min, maxLength: max });
 const id = letters("0123456789abcdef", 24, 24);
 const alnum = "abcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -70,9 +70,9 @@ describe("parseHost() and formatHost()", () => {
     fc.assert(
       fc.property(route, spelling, (wanted, { upper, dot, port }) => {
         const host = formatHost(wanted, space);
-        const mixed = [...host].map((char) =>
-          upper.next().value === true ? char.toUpperCase() : char,
-        );
+        const mixed = host
+          .split("")
+          .map((char) => (upper.next().value === true ? char.toUpperCase() : char));
         // A bracketed address has no final dot.
         const spelled = mixed.join("") + (host.startsWith("[") ? "" : dot) + port;
         return JSON.stringify(parseHost(spelled, space)) === JSON.stringify(wanted);
