@@ -1,3 +1,5 @@
+import type { Origin } from "../policy/kernel/http1/types.ts";
+
 /**
  * The hand-over contract between the edge and an exec host (edge-proxy.md 6.7, exec-host.md 5.1): which header
  * fields carry a call. They are believed only together with the per-start secret, and removed before a script
@@ -45,6 +47,15 @@ export const DISPATCH_OUTCOMES = [
   "crashed",
 ] as const;
 export type DispatchOutcomeName = (typeof DISPATCH_OUTCOMES)[number];
+
+/** Where a container's scripts answer at this moment. Plain data, so that it can cross a process border. */
+export interface ExecEndpoint {
+  readonly origin: Origin;
+  /** Goes into the envelope's auth field; new with every start of a worker. */
+  readonly secret: string;
+  /** Grows with every start; names the process in reports about it. */
+  readonly generation: number;
+}
 
 /** A hook dispatch: the rule's script runs, whatever Host and path say. */
 export interface HookEnvelope {

@@ -1,0 +1,221 @@
+import { accessSync, constants } from "node:fs";
+import { join } from "node:path";
+
+/**
+ * What the platform offers to keep a worker apart, beyond Node's permission model. Found out once at start by
+ * trying, because containers often have the programs but not the right to use them.
+ */
+export interface Confinement {
+  /** `bubblewrap`: own mounts and process numbers. `namespace`: own process numbers. `none`: neither. */
+  readonly kind: "bubblewrap" | "namespace" | "none";
+  /** Absolute paths of the helpers that work; null where one does not. */
+  readonly bwrap: string | null;
+  readonly unshare: string | null;
+  /** Arguments of `unshare` that worked: a user namespace is needed when we are not root. */
+  readonly unshareArgs: readonly string[];
+  readonly setpriv: string | null;
+  readonly prlimit: string | null;
+  /** Whether this process is root and so may switch users. */
+  readonly root: boolean;
+  /** What stays open on this platform, one sentence each, for readiness and the log. */
+  readonly open: readonly string[];
+}
+
+/** Runs a program with a timeout; true when it exits 0. */
+export type Probe = (command: string, args: readonly string[]) => Promise<boolean>;
+
+export interface ConfinementOptions {
+  /** Folders searched for the helpers, in order; never the environment's PATH. */
+  readonly searchFolders: readonly string[];
+  /** Helpers that must not be used, for tests and for operators. */
+  readonly without?: readonly ("bwrap" | "unshare" | "setpriv" | "prlimit")[];
+}
+
+export const DEFAULT_SEARCH_FOLDERS = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin"];
+
+/** No helper at all: Node's own permission flags alone. */
+export function bareConfinement(root: boolean): Confinement {
+  return {
+    kind: "none",
+    bwrap: null,
+    unshare: null,
+    unshareArgs: [],
+    setpriv: null,
+    prlimit: null,
+    root,
+    open: describeOpen("none", null, root),
+  };
+}
+
+/** Tries each helper and says what is left open. */
+export async function detectConfinement(
+  probe: Probe,
+  root: boolean,
+  options: ConfinementOptions = { searchFolders: DEFAULT_SEARCH_FOLDERS },
+): Promise<Confinement> {
+  const find = (name: "bwrap" | "unshare" | "setpriv" | "prlimit"): string | null =>
+    options.without?.includes(name) ? null : findProgram(name, options.searchFolders);
+  const yes = findProgram("true", options.searchFolders);
+  if (yes === null) {
+    return bareConfinement(root);
+  }
+  const works = async (path: string | null, args: readonly string[]): Promise<string | null> =>
+    path !== null && (await probe(path, [...args, yes])) ? path : null;
+  const setprivArgs = ["--pdeathsig", "KILL", "--no-new-privs"];
+  const unshareTries = [
+    ["--pid", "--fork", "--kill-child"],
+    ["--user", "--map-current-user", "--pid", "--fork", "--kill-child"],
+  ].slice(root ? 0 : 1);
+  const [bwrap, setpriv, prlimit, ...unshared] = await Promise.all([
+    works(find("bwrap"), bwrapArgs({ readPaths: [], writePaths: [], cwd: "/", user: null })),
+    works(find("setpriv"), setprivArgs),
+    works(find("prlimit"), ["--core=0"]),
+    ...unshareTries.map((args) => works(find("unshare"), args)),
+  ]);
+  const tried = unshared.findIndex((path) => path !== null);
+  const unshare = tried === -1 ? null : (unshared[tried] ?? null);
+  const kind = bwrap !== null ? "bubblewrap" : unshare !== null ? "namespace" : "none";
+  return {
+    kind,
+    bwrap,
+    unshare,
+    unshareArgs: unshareTries[tried] ?? [],
+    setpriv,
+    prlimit,
+    root,
+    open: describeOpen(kind, setpriv, root),
+  };
+}
+
+export interface WrapRequest {
+  readonly command: string;
+  readonly args: readonly string[];
+  readonly user: { readonly uid: number; readonly gid: number } | null;
+  readonly readPaths: readonly string[];
+  readonly writePaths: readonly string[];
+  readonly cwd: string;
+}
+
+export interface WrappedCommand {
+  readonly command: string;
+  readonly args: readonly string[];
+  /** Still to be switched by the spawn itself; null when a helper does it or nobody asked. */
+  readonly user: { readonly uid: number; readonly gid: number } | null;
+}
+
+/**
+ * The command behind its helpers, outermost first: die with the parent, own process numbers (and mounts), no core
+ * files, own user without any privilege, die with the wrapper.
+ */
+export function wrapCommand(confinement: Confinement, request: WrapRequest): WrappedCommand {
+  const { bwrap, unshare, setpriv, prlimit, root } = confinement;
+  let args = [request.command, ...request.args];
+  let user = request.user;
+  const namespaced = confinement.kind !== "none";
+  if (setpriv !== null) {
+    const priv = [setpriv, "--pdeathsig", "KILL", "--no-new-privs"];
+    if (user !== null) {
+      priv.push("--reuid", String(user.uid), "--regid", String(user.gid), "--clear-groups");
+      user = null;
+    }
+    if (root) {
+      priv.push("--bounding-set", "-all", "--inh-caps", "-all");
+    }
+    args = [...priv, ...args];
+  }
+  if (prlimit !== null) {
+    args = [prlimit, "--core=0", ...args];
+  }
+  // Without setpriv the spawn itself switches users, which must happen outside everything that needs root.
+  if (user !== null && root) {
+    return { command: args[0] ?? request.command, args: args.slice(1), user };
+  }
+  if (confinement.kind === "bubblewrap" && bwrap !== null) {
+    args = [bwrap, ...bwrapArgs(request), ...args];
+  } else if (confinement.kind === "namespace" && unshare !== null) {
+    args = [unshare, ...confinement.unshareArgs, ...args];
+  }
+  if (namespaced && setpriv !== null) {
+    args = [setpriv, "--pdeathsig", "KILL", ...args];
+  }
+  return { command: args[0] ?? request.command, args: args.slice(1), user };
+}
+
+function bwrapArgs(request: {
+  readonly readPaths: readonly string[];
+  readonly writePaths: readonly string[];
+  readonly cwd: string;
+  readonly user: { readonly uid: number; readonly gid: number } | null;
+}): string[] {
+  const args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"];
+  args.push(
+    "--die-with-parent",
+    "--new-session",
+    "--dev",
+    "/dev",
+    "--proc",
+    "/proc",
+    "--tmpfs",
+    "/tmp",
+  );
+  for (const path of [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib64",
+    "/etc/ssl",
+    "/etc/ca-certificates",
+  ]) {
+    args.push("--ro-bind-try", path, path);
+  }
+  for (const path of ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/localtime"]) {
+    args.push("--ro-bind-try", path, path);
+  }
+  for (const path of request.readPaths) {
+    args.push("--ro-bind-try", path, path);
+  }
+  for (const path of request.writePaths) {
+    args.push("--bind", path, path);
+  }
+  if (request.user !== null) {
+    args.push("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP");
+  }
+  args.push("--chdir", request.cwd, "--");
+  return args;
+}
+
+function describeOpen(
+  kind: Confinement["kind"],
+  setpriv: string | null,
+  root: boolean,
+): readonly string[] {
+  const open = ["scripts may open network connections to any address this machine reaches"];
+  if (kind === "none") {
+    open.push(
+      "no process namespace is available: workers share process numbers and, without exec.user, the user of the edge",
+    );
+  }
+  if (kind !== "bubblewrap") {
+    open.push(
+      "no mount namespace: reads and writes are bounded by the permission model of the runtime alone",
+    );
+  }
+  if (setpriv === null && root) {
+    open.push("privileges of root are not dropped unless exec.user is set");
+  }
+  return open;
+}
+
+function findProgram(name: string, folders: readonly string[]): string | null {
+  for (const folder of folders) {
+    const path = join(folder, name);
+    try {
+      accessSync(path, constants.X_OK);
+      return path;
+    } catch {
+      // not here
+    }
+  }
+  return null;
+}
