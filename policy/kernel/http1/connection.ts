@@ -72,6 +72,7 @@ export class Call implements OutgoingCall, BodySink {
   get repeatable(): boolean {
     return (
       this.request.body === null &&
+      this.request.once !== true &&
       this.framing !== "upgrade" &&
       IDEMPOTENT.has(this.request.method)
     );

@@ -18,6 +18,8 @@ export interface OutgoingRequest {
   readonly body: BodySource | null;
   /** Ask for a switch to WebSocket: sends `Connection: Upgrade`, `Upgrade: websocket`, on a connection of its own. */
   readonly upgrade?: boolean;
+  /** Never sent a second time, not even after a reused connection closed without a word: a script may have run. */
+  readonly once?: boolean;
   readonly limits: {
     readonly connectMs: number;
     /** To the first byte of the answer after the request was sent, and between bytes of an unfinished answer. */
