@@ -1,5 +1,6 @@
 import { createHash, createPublicKey } from "node:crypto";
 import { z } from "zod";
+import { isSpecialName } from "../kernel/strict-json.ts";
 import { PROTOCOLS, serviceBySpelling } from "./services.ts";
 
 /**
@@ -18,13 +19,11 @@ const SPKI_PEM = /^\s*-----BEGIN PUBLIC KEY-----/;
 /** RFC 7518 3.3. */
 const MIN_RSA_BITS = 2048;
 
-/** Names that mean something to JavaScript objects; refused wherever a name comes from outside (decision 36). */
-const SPECIAL_NAMES: ReadonlySet<string> = new Set(["__proto__", "constructor", "prototype"]);
 const GROUP_NAME = /^[A-Za-z0-9_-]{1,50}$/;
 
 /** Whether `name` may be the name of a group. */
 export function isGroupName(name: string): boolean {
-  return GROUP_NAME.test(name) && !SPECIAL_NAMES.has(name);
+  return GROUP_NAME.test(name) && !isSpecialName(name);
 }
 
 /**
@@ -89,7 +88,7 @@ export const GROUP_FIELDS = {
         .min(1, { error: "at least one source is needed" })
         .max(16, { error: "at most 16 sources" }),
       claims: namedRecord(
-        (name) => (name === "" || SPECIAL_NAMES.has(name) ? undefined : name),
+        (name) => (name === "" || isSpecialName(name) ? undefined : name),
         "not a claim name",
         () => claimSchema,
       ).optional(),
