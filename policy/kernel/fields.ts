@@ -91,6 +91,11 @@ export function sweepResponse(fields: FieldLines): string[] {
   return sweep(fields, false);
 }
 
+/** Only hop-by-hop, framing and nominated fields go: for a hop inside the edge, where reserved fields are our own. */
+export function sweepHopByHop(fields: FieldLines): string[] {
+  return sweep(fields, false);
+}
+
 /** Trailers that may travel, in either direction. */
 export function sweepTrailers(fields: FieldLines): FieldLines {
   if (fields.length === 0) {
