@@ -15,7 +15,7 @@ export type RelayEnd =
 export interface RelayEvents {
   /** The final head as received; returns the fields to send on. May throw nothing. */
   head(head: ResponseHead, exchange: Exchange): FieldLines;
-  /** Exactly once, unless a tunnel was opened or `cut` came first. */
+  /** Exactly once, unless a tunnel was opened, or `cut` or `leave` came first. */
   done(end: RelayEnd): void;
   /** An interim answer; without it they are dropped. */
   interim?(head: ResponseHead): void;
@@ -30,6 +30,8 @@ export interface Relay {
   attach(call: OutgoingCall): void;
   /** Gives up: the call ends, and a client that saw a head is cut off. `done` is not called. True if a head was sent. */
   cut(): boolean;
+  /** Stops relaying without ending the call: what still comes is thrown away. `done` is not called. */
+  leave(): void;
 }
 
 /**
@@ -119,6 +121,10 @@ export function createRelay(exchange: Exchange, events: RelayEvents): Relay {
         exchange.abort();
       }
       return answered;
+    },
+    leave() {
+      over = true;
+      call?.resume(); // it may have been held back for the client
     },
   };
 }

@@ -1,0 +1,140 @@
+import type { Clock } from "../policy/kernel/clock.ts";
+import { newUuid } from "../policy/kernel/ids.ts";
+import type { Log } from "../policy/kernel/log.ts";
+import type { Metrics } from "../policy/kernel/metrics.ts";
+import type { DispatchOutcomeName } from "./envelope.ts";
+
+/** What is known of a dispatch when it begins. */
+export interface AuditStart {
+  readonly project: string;
+  readonly container: string;
+  readonly service: string;
+  readonly hookId: string;
+  readonly method: string;
+  /** Without query. */
+  readonly path: string;
+  readonly clientIp: string;
+  readonly matchedGroups: readonly string[];
+  /** Coordinates of the script, `subdomain/execId/path`. */
+  readonly script: string;
+}
+
+/** One dispatch as stored and listed (decision 40). */
+export interface AuditRecord {
+  readonly audit_id: string;
+  /** RFC 3339, when the dispatch began. */
+  readonly ts: string;
+  readonly project: string;
+  readonly container: string;
+  readonly service: string;
+  readonly hook_id: string;
+  readonly method: string;
+  readonly path: string;
+  readonly client_ip: string;
+  readonly matched_groups: readonly string[];
+  readonly script: string;
+  readonly outcome: DispatchOutcomeName;
+  readonly status: number;
+  readonly duration_ms: number;
+}
+
+/** Where records go. A rejection loses the batch and is counted; it is never tried twice. */
+export interface AuditSink {
+  append(records: readonly AuditRecord[]): Promise<void>;
+}
+
+export interface AuditDeps {
+  readonly sink: AuditSink;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+}
+
+export interface AuditOptions {
+  /** Records that may be open or waiting to be written. */
+  readonly maxQueue: number;
+}
+
+/** Best-effort record of dispatches: nothing here makes a request wait (edge-proxy.md 7.2). */
+export interface Audit {
+  /** Opens a record; `"none"` when there is no room, and the dispatch goes on without one. */
+  begin(start: AuditStart): string;
+  /** Closes it and hands it to the sink in the background. Unknown ids and `"none"` are ignored. */
+  finish(auditId: string, outcome: DispatchOutcomeName, status: number, durationMs: number): void;
+  /** Waits until everything that was finished is written, or failed. */
+  flush(): Promise<void>;
+}
+
+/** The id of a dispatch that has no record. */
+export const NO_AUDIT = "none";
+
+const BATCH = 128;
+
+export function createAudit(deps: AuditDeps, options: AuditOptions = { maxQueue: 1024 }): Audit {
+  const { sink, clock, metrics, log } = deps;
+  const open = new Map<string, AuditStart & { readonly at: number }>();
+  const waiting: AuditRecord[] = [];
+  let writing: Promise<void> | null = null;
+  let inBatch = 0;
+  let failing = false;
+
+  const write = async (): Promise<void> => {
+    while (waiting.length > 0) {
+      const batch = waiting.splice(0, BATCH);
+      inBatch = batch.length;
+      try {
+        await sink.append(batch);
+        failing = false;
+      } catch (cause) {
+        metrics.auditDropped.inc(batch.length);
+        if (!failing) {
+          failing = true; // once per outage, not once per batch
+          log.error({ err: cause }, "audit records cannot be written");
+        }
+      }
+      inBatch = 0;
+    }
+    writing = null;
+  };
+
+  return {
+    begin(start) {
+      if (open.size + waiting.length + inBatch >= options.maxQueue) {
+        metrics.auditDropped.inc();
+        return NO_AUDIT;
+      }
+      const id = newUuid();
+      open.set(id, { ...start, at: clock.now() });
+      return id;
+    },
+    finish(auditId, outcome, status, durationMs) {
+      const start = open.get(auditId);
+      if (start === undefined) {
+        return;
+      }
+      open.delete(auditId);
+      waiting.push({
+        audit_id: auditId,
+        ts: new Date(start.at).toISOString(),
+        project: start.project,
+        container: start.container,
+        service: start.service,
+        hook_id: start.hookId,
+        method: start.method,
+        path: start.path,
+        client_ip: start.clientIp,
+        matched_groups: start.matchedGroups,
+        script: start.script,
+        outcome,
+        status,
+        duration_ms: Math.round(durationMs),
+      });
+      writing ??= Promise.resolve().then(write);
+    },
+    async flush() {
+      while (writing !== null) {
+        await writing;
+      }
+    },
+  };
+}

@@ -1,0 +1,536 @@
+import { STATUS_CODES } from "node:http";
+import type { CompiledRule } from "../policy/compile/compiled-policy.ts";
+import { delay, type Clock, type Timer } from "../policy/kernel/clock.ts";
+import { errorBody, errorFields, statusOf, type ErrorCode } from "../policy/kernel/errors.ts";
+import type { BodySink, BodySource, Exchange, FieldLines } from "../policy/kernel/exchange.ts";
+import { fieldValue, sweepResponse } from "../policy/kernel/fields.ts";
+import type { Log } from "../policy/kernel/log.ts";
+import type { Metrics } from "../policy/kernel/metrics.ts";
+import { createRelay, type Relay, type RelayEnd } from "../policy/kernel/relay.ts";
+import { NO_AUDIT, type Audit } from "./audit.ts";
+import {
+  DISPATCH_OUTCOMES,
+  OUTCOME_FIELD,
+  type DispatchOutcomeName,
+  type Envelope,
+  type ExecEndpoint,
+} from "./envelope.ts";
+import type { ExecHostClient, ForwardOverrides } from "./exec-host-client.ts";
+import type { ExecTargets } from "./exec-target.ts";
+
+/** Everything a hook dispatch needs to know of a request. */
+export interface DispatchRequest {
+  readonly exchange: Exchange;
+  /** Fields to send on: swept, with the edge's own ones in place, without framing. */
+  readonly fields: FieldLines;
+  /** Target to send: the client's bytes with the instance selector and alias parameters. */
+  readonly target: string;
+  /** Path as received, without query. */
+  readonly path: string;
+  readonly clientAddress: string;
+  readonly project: string;
+  readonly container: string;
+  /** Canonical name of the service the client addressed, and where it really listens. */
+  readonly service: string;
+  readonly upstreamHost: string;
+  readonly upstreamPort: number;
+  readonly rule: CompiledRule;
+  /** Groups that granted the request. */
+  readonly matchedGroups: readonly string[];
+}
+
+/** An ordinary call of the exec service. */
+export interface ExecCallRequest {
+  readonly exchange: Exchange;
+  readonly fields: FieldLines;
+  readonly target: string;
+  readonly clientAddress: string;
+  readonly container: string;
+  readonly subdomain: string | null;
+  readonly execId: string | null;
+  /** Whether the caller may use the management routes (decision 43). */
+  readonly manage: boolean;
+}
+
+/** How a dispatch ended, or what is left to do. */
+export type DispatchOutcome =
+  | {
+      readonly kind: "response";
+      readonly outcome: DispatchOutcomeName;
+      /** 0 when nothing was sent. */
+      readonly status: number;
+      /** Set when the edge made the answer. */
+      readonly code: ErrorCode | null;
+      readonly auditId: string;
+    }
+  | {
+      /** The edge forwards the request itself, then calls `finish`. */
+      readonly kind: "forward";
+      readonly overrides: ForwardOverrides;
+      readonly auditId: string;
+      finish(outcome: DispatchOutcomeName, status: number): void;
+    };
+
+export type ExecCallOutcome = {
+  readonly outcome: "answered" | "failed" | "client_gone";
+  readonly status: number;
+  readonly code: ErrorCode | null;
+};
+
+export interface DispatcherDeps {
+  readonly targets: ExecTargets;
+  readonly client: ExecHostClient;
+  readonly audit: Audit;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Log;
+}
+
+export interface DispatcherOptions {
+  /** The host keeps the deadline itself; the edge acts so long after it, should the host be stuck. */
+  readonly backstopMs: number;
+  /** Longest wait for a worker to start, before the deadline begins. */
+  readonly startWaitMs: number;
+  /** Silence allowed to an ordinary call; scripts may take an hour by default. */
+  readonly ordinaryIdleMs: number;
+}
+
+export const DEFAULT_DISPATCHER_OPTIONS: DispatcherOptions = {
+  backstopMs: 40,
+  startWaitMs: 10_000,
+  ordinaryIdleMs: 3_660_000,
+};
+
+export interface Dispatcher {
+  /** Runs the rule's script for the request and answers it. Never rejects, and never lets a request pass unanswered. */
+  dispatch(request: DispatchRequest): Promise<DispatchOutcome>;
+  /** Calls the exec service. Never rejects. */
+  callExec(request: ExecCallRequest): Promise<ExecCallOutcome>;
+}
+
+/** How one attempt to reach a host ended, in terms that dispatches and ordinary calls share. */
+type RunEnd =
+  | {
+      readonly kind: "relayed";
+      readonly end: RelayEnd;
+      readonly status: number;
+      /** The host's outcome word. */
+      readonly said: string | null;
+      /** From the hand-over. */
+      readonly ranMs: number;
+      readonly generation: number;
+    }
+  | { readonly kind: "late"; readonly answered: boolean; readonly status: number }
+  | { readonly kind: "forward"; readonly overrides: ForwardOverrides }
+  | { readonly kind: "unsendable" }
+  | { readonly kind: "no-host" }
+  | { readonly kind: "unreachable" };
+
+interface Run {
+  readonly exchange: Exchange;
+  readonly container: string;
+  readonly envelope: Envelope;
+  readonly fields: FieldLines;
+  readonly target: string;
+  /** ms from hand-over until the edge gives up; null for none. */
+  readonly deadlineMs: number | null;
+  readonly idleMs: number;
+}
+
+const OUTCOMES: ReadonlySet<string> = new Set(DISPATCH_OUTCOMES);
+/** How much earlier than ours the host's clock may see the deadline. */
+const CLOCK_SLACK_MS = 10;
+const CUT_WAIT_MS = 100;
+const OUTCOME_LOWER = OUTCOME_FIELD.toLowerCase();
+
+export function createDispatcher(
+  deps: DispatcherDeps,
+  given: Partial<DispatcherOptions> = {},
+): Dispatcher {
+  const options = { ...DEFAULT_DISPATCHER_OPTIONS, ...given };
+  const { targets, client, audit, clock, metrics } = deps;
+  const log = deps.log.child({ component: "dispatch" });
+
+  const findEndpoint = async (
+    container: string,
+    pending: Promise<ExecEndpoint>,
+  ): Promise<ExecEndpoint | null> => {
+    const { promise, resolve } = Promise.withResolvers<null>();
+    const timer = clock.after(options.startWaitMs, () => resolve(null));
+    try {
+      return await Promise.race([pending, promise]);
+    } catch (cause) {
+      log.warn({ container, err: cause }, "no script worker");
+      return null;
+    } finally {
+      timer.cancel();
+    }
+  };
+
+  /** Hands the request over; a host whose socket refuses is reported and asked for once more. */
+  const run = async (request: Run): Promise<RunEnd> => {
+    const { exchange, container } = request;
+    let gone = false;
+    exchange.onGone(() => (gone = true));
+    const body = exchange.body === null ? null : restartable(exchange.body);
+    for (let attempt = 0; ; attempt++) {
+      let endpoint: ExecEndpoint | null;
+      try {
+        const found = targets.endpoint(container);
+        if (found === null) {
+          return { kind: "no-host" };
+        }
+        endpoint = found instanceof Promise ? await findEndpoint(container, found) : found;
+      } catch (cause) {
+        log.warn({ container, err: cause }, "no script worker");
+        return { kind: "unreachable" };
+      }
+      if (gone) {
+        body?.release();
+        return {
+          kind: "relayed",
+          end: { kind: "gone" },
+          status: 0,
+          said: null,
+          ranMs: 0,
+          generation: 0,
+        };
+      }
+      if (endpoint === null) {
+        return { kind: "unreachable" };
+      }
+      const end = await attemptRun(request, endpoint, body?.source ?? null);
+      const refused =
+        end.kind === "relayed" && end.end.kind === "failed" && end.end.failure.kind === "connect";
+      if (!refused) {
+        return end;
+      }
+      targets.reportSuspect(container, endpoint.generation, "connect");
+      if (attempt > 0 || (body !== null && body.started)) {
+        body?.release();
+        log.warn({ container }, "the exec host does not accept connections");
+        return { kind: "unreachable" };
+      }
+    }
+  };
+
+  const attemptRun = (
+    request: Run,
+    endpoint: ExecEndpoint,
+    body: BodySource | null,
+  ): Promise<RunEnd> =>
+    new Promise((resolve) => {
+      const { exchange, container } = request;
+      let status = 0;
+      let said: string | null = null;
+      let timer: Timer | null = null;
+      const handedAt = clock.monotonic();
+      const finish = (end: RunEnd): void => {
+        timer?.cancel();
+        resolve(end);
+      };
+      const relay: Relay = createRelay(exchange, {
+        head(head) {
+          status = head.status;
+          said = fieldValue(head.fields, OUTCOME_LOWER) ?? null;
+          return said === null ? sweepResponse(head.fields) : withoutOutcome(head.fields);
+        },
+        done: (end) =>
+          finish({
+            kind: "relayed",
+            end,
+            status,
+            said,
+            ranMs: clock.monotonic() - handedAt,
+            generation: endpoint.generation,
+          }),
+      });
+      const handler = {
+        ...relay.handler,
+        forward(overrides: ForwardOverrides): void {
+          relay.leave();
+          finish({ kind: "forward", overrides });
+        },
+      };
+      if (request.deadlineMs !== null) {
+        timer = clock.after(request.deadlineMs, () => {
+          const answered = status !== 0;
+          targets.reportSuspect(container, endpoint.generation, "silent");
+          if (answered) {
+            relay.cut();
+          } else {
+            relay.leave(); // a script is not cancelled by its deadline; what it still says is thrown away
+          }
+          finish({ kind: "late", answered, status });
+        });
+      }
+      try {
+        exchange.sendContinue();
+        relay.attach(
+          client.send(
+            {
+              endpoint,
+              envelope: request.envelope,
+              method: exchange.head.method,
+              target: request.target,
+              fields: request.fields,
+              body,
+              idleMs: request.idleMs,
+            },
+            handler,
+          ),
+        );
+      } catch (cause) {
+        log.warn({ container, err: cause }, "a request cannot be handed over");
+        relay.leave();
+        finish({ kind: "unsendable" });
+      }
+    });
+
+  const dispatch = async (request: DispatchRequest): Promise<DispatchOutcome> => {
+    const { exchange, rule, container } = request;
+    const { script } = rule;
+    const startedAt = clock.monotonic();
+    const auditId = audit.begin({
+      project: request.project,
+      container,
+      service: request.service,
+      hookId: rule.id,
+      method: exchange.head.method,
+      path: request.path,
+      clientIp: request.clientAddress,
+      matchedGroups: request.matchedGroups,
+      script: `${script.subdomain ?? "default"}/${script.execId ?? "1"}${script.path}`,
+    });
+    const finish = (outcome: DispatchOutcomeName, status: number): void => {
+      const durationMs = clock.monotonic() - startedAt;
+      metrics.hookDispatches.inc({ outcome });
+      metrics.hookSeconds.observe(durationMs / 1000);
+      audit.finish(auditId, outcome, status, durationMs);
+    };
+    /** Ends the dispatch with an answer of the edge's own, unless the client has one or left. */
+    const refuse = (code: ErrorCode, outcome: DispatchOutcomeName): DispatchOutcome => {
+      answerError(exchange, code, auditId);
+      return done(outcome, statusOf(code), code);
+    };
+    const done = (
+      outcome: DispatchOutcomeName,
+      status: number,
+      code: ErrorCode | null = null,
+    ): DispatchOutcome => {
+      finish(outcome, status);
+      return { kind: "response", outcome, status, code, auditId };
+    };
+
+    let end: RunEnd;
+    try {
+      end = await run({
+        exchange,
+        container,
+        envelope: {
+          kind: "hook",
+          auditId,
+          method: exchange.head.method,
+          path: request.path,
+          service: request.service,
+          upstreamHost: request.upstreamHost,
+          upstreamPort: request.upstreamPort,
+          subdomain: script.subdomain,
+          execId: script.execId,
+          scriptPath: script.path,
+          timeoutMs: rule.timeoutMs,
+          clientAddress: request.clientAddress,
+        },
+        fields: request.fields,
+        target: request.target,
+        deadlineMs: rule.timeoutMs + options.backstopMs,
+        idleMs: rule.timeoutMs + 60_000,
+      });
+    } catch (cause) {
+      log.error({ err: cause, container, auditId }, "dispatch failed");
+      return refuse("INTERNAL_ERROR", "crashed");
+    }
+    switch (end.kind) {
+      case "no-host":
+        return refuse("HOOK_TARGET_UNAVAILABLE", "target_unavailable");
+      case "unreachable":
+        return refuse("EXEC_UNREACHABLE", "target_unavailable");
+      case "unsendable":
+        return refuse("HOOK_BAD_PATH", "bad_path");
+      case "late":
+        return end.answered ? done("truncated", end.status) : refuse("HOOK_TIMEOUT", "timed_out");
+      case "forward":
+        return { kind: "forward", overrides: end.overrides, auditId, finish };
+      case "relayed":
+        break;
+    }
+    const { end: relayEnd, status, said } = end;
+    switch (relayEnd.kind) {
+      case "gone":
+        return done("client_gone", status);
+      case "complete":
+        return done(completeOutcome(said, status), status);
+      case "failed":
+        break;
+    }
+    if (relayEnd.answered) {
+      return done(await cutOutcome(request, auditId, end.ranMs, end.generation), status);
+    }
+    switch (relayEnd.failure.kind) {
+      case "timeout":
+        return refuse("HOOK_TIMEOUT", "timed_out");
+      case "body":
+        exchange.abort(); // the upload broke off: there is nobody to answer
+        return done("client_gone", 0);
+      case "connect":
+        return refuse("EXEC_UNREACHABLE", "target_unavailable");
+      case "reset":
+      case "protocol":
+        log.warn({ container, auditId, detail: relayEnd.failure.message }, "hook worker crashed");
+        return refuse("HOOK_CRASHED", "crashed");
+    }
+  };
+
+  /**
+   * An answer that the host cut: by the clock, else its own word if it left one, else whether its process still
+   * lives. The word and the exit come on other channels than the cut, so they get a moment; the client is gone.
+   */
+  const cutOutcome = async (
+    { container, rule }: DispatchRequest,
+    auditId: string,
+    ranMs: number,
+    generation: number,
+  ): Promise<DispatchOutcomeName> => {
+    if (ranMs >= rule.timeoutMs - CLOCK_SLACK_MS) {
+      return "truncated";
+    }
+    await delay(clock, CUT_WAIT_MS);
+    const said = auditId === NO_AUDIT ? undefined : targets.takeEnded(container, auditId);
+    if (said !== undefined && OUTCOMES.has(said)) {
+      return said as DispatchOutcomeName;
+    }
+    return targets.isGone(container, generation) ? "crashed" : "script_error";
+  };
+
+  const callExec = async (request: ExecCallRequest): Promise<ExecCallOutcome> => {
+    const { exchange } = request;
+    const refuse = (code: ErrorCode): ExecCallOutcome => {
+      answerError(exchange, code);
+      return { outcome: "failed", status: statusOf(code), code };
+    };
+    let end: RunEnd;
+    try {
+      end = await run({
+        exchange,
+        container: request.container,
+        envelope: {
+          kind: "ordinary",
+          subdomain: request.subdomain,
+          execId: request.execId,
+          clientAddress: request.clientAddress,
+          manage: request.manage,
+        },
+        fields: request.fields,
+        target: request.target,
+        deadlineMs: null,
+        idleMs: options.ordinaryIdleMs,
+      });
+    } catch (cause) {
+      log.error({ err: cause, container: request.container }, "exec call failed");
+      return refuse("INTERNAL_ERROR");
+    }
+    if (end.kind === "no-host") {
+      return refuse("SERVICE_UNAVAILABLE");
+    }
+    if (end.kind === "unsendable") {
+      return refuse("BAD_TARGET");
+    }
+    if (end.kind !== "relayed") {
+      return refuse("EXEC_UNREACHABLE");
+    }
+    const { end: relayEnd, status } = end;
+    if (relayEnd.kind === "gone") {
+      return { outcome: "client_gone", status, code: null };
+    }
+    if (relayEnd.kind === "complete") {
+      return { outcome: "answered", status, code: null };
+    }
+    if (relayEnd.answered) {
+      return { outcome: "failed", status, code: null };
+    }
+    if (relayEnd.failure.kind === "body") {
+      exchange.abort();
+      return { outcome: "client_gone", status: 0, code: null };
+    }
+    return refuse(relayEnd.failure.kind === "timeout" ? "SCRIPT_TIMEOUT" : "SCRIPT_ERROR");
+  };
+
+  return { dispatch, callExec };
+}
+
+/** The host's word, where it is one of ours; an answered 4xx is the script's denial. */
+function completeOutcome(said: string | null, status: number): DispatchOutcomeName {
+  const outcome = said !== null && OUTCOMES.has(said) ? (said as DispatchOutcomeName) : "answered";
+  return outcome === "answered" && status >= 400 && status <= 499 ? "denied" : outcome;
+}
+
+function withoutOutcome(fields: FieldLines): string[] {
+  const kept: string[] = [];
+  for (let i = 0; i + 1 < fields.length; i += 2) {
+    if (fields[i]!.toLowerCase() !== OUTCOME_LOWER) {
+      kept.push(fields[i]!, fields[i + 1]!);
+    }
+  }
+  return sweepResponse(kept);
+}
+
+/** The JSON answer of a code, naming the audit record; nothing when the client has an answer already. */
+function answerError(exchange: Exchange, code: ErrorCode, auditId?: string): void {
+  if (exchange.answered) {
+    return;
+  }
+  const status = statusOf(code);
+  const fields = errorFields(code);
+  if (auditId !== undefined) {
+    fields.push("X-Hoody-Hook-Audit", auditId);
+  }
+  exchange.answer(
+    { status, reason: STATUS_CODES[status] ?? "", fields },
+    Buffer.from(errorBody(code, undefined, auditId)),
+  );
+}
+
+/**
+ * A body that survives an attempt which never began to read it: giving that attempt up cancels its body, and a
+ * second attempt still needs it.
+ */
+function restartable(body: BodySource): {
+  readonly source: BodySource;
+  readonly started: boolean;
+  release(): void;
+} {
+  let started = false;
+  return {
+    source: {
+      length: body.length,
+      start(sink: BodySink) {
+        started = true;
+        body.start(sink);
+      },
+      resume: () => body.resume(),
+      cancel() {
+        if (started) {
+          body.cancel();
+        }
+      },
+    },
+    get started() {
+      return started;
+    },
+    release() {
+      if (!started) {
+        body.cancel();
+      }
+    },
+  };
+}
