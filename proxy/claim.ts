@@ -59,6 +59,20 @@ export function isKeyId(kid: string): boolean {
   return KID.test(kid);
 }
 
+const VISIBLE = /^[\x21-\x7e]{1,256}$/;
+// eslint-disable-next-line no-control-regex -- controls are what is refused
+const USERNAME = /^(?! )[^\x00-\x1f\x7f]{1,256}(?<! )$/;
+
+/** Whether text may be a user id, type or audience: it ends up in a header field, unquoted. */
+export function isVisibleText(text: string): boolean {
+  return VISIBLE.test(text);
+}
+
+/** Whether text may be a user name: nothing that ends a header field, and no blanks at its ends to be lost on the way. */
+export function isUsername(text: string): boolean {
+  return USERNAME.test(text);
+}
+
 /** A signing key file: what `claim keygen` prints and `--key` reads (decision 42). */
 export interface SigningKey {
   readonly kid: string;

@@ -66,7 +66,7 @@ export const SERVICES: readonly Service[] = [
     maxIndex: 19999,
     selector: "terminal_id",
     selectorBase: 40000,
-    forced: { display: 40000 },
+    forced: { display: 40000, agent: 0 },
     hookable: true,
   },
   {

@@ -217,6 +217,7 @@ function isKey(pair: string, key: string): boolean {
   return (received.includes("%") || received.includes("+")) && decodeForm(received) === key;
 }
 
-function decodeForm(text: string): string {
+/** One form decoding: `+` is a blank, `%XX` a byte; broken escapes stay. Latin1 text in and out. */
+export function decodeForm(text: string): string {
   return decodeEscapes(text.replaceAll("+", " "));
 }

@@ -3,7 +3,7 @@ import type { KeyObject } from "node:crypto";
 import { LRUCache } from "lru-cache";
 import type { IdentityGroup } from "../../policy/documents/access.ts";
 import type { Decision } from "../../policy/compile/grants.ts";
-import { CLAIM_ISSUER, CLAIM_TYPE, parseClaim } from "../claim.ts";
+import { CLAIM_ISSUER, CLAIM_TYPE, isUsername, isVisibleText, parseClaim } from "../claim.ts";
 import type { ClaimParts } from "../claim.ts";
 import { decodeJsonPart } from "./encoded-json.ts";
 import type { IdentityKeys } from "./identity-keys.ts";
@@ -32,10 +32,6 @@ export interface VerifiedClaim {
 
 /** How far an issuer's clock may be ahead (edge-proxy.md 3.1). */
 const CLOCK_SKEW_SECONDS = 300;
-/** Values that become a field must not end it, nor lose blanks at their ends on the way. */
-// eslint-disable-next-line no-control-regex -- controls are exactly what is looked for
-const FIELD_SAFE = /^(?! )[^\x00-\x1f\x7f]{1,256}(?<! )$/;
-const PLAIN = /^[\x21-\x7e]{1,256}$/;
 
 export interface ClaimVerifier {
   /**
@@ -112,11 +108,11 @@ function verifyParts(
     iss === CLAIM_ISSUER &&
     named === kid &&
     typeof sub === "string" &&
-    PLAIN.test(sub) &&
+    isVisibleText(sub) &&
     typeof username === "string" &&
-    FIELD_SAFE.test(username) &&
+    isUsername(username) &&
     typeof type === "string" &&
-    PLAIN.test(type) &&
+    isVisibleText(type) &&
     typeof iat === "number" &&
     typeof exp === "number" &&
     exp > iat;
