@@ -47,11 +47,13 @@ const strict =
 
 const METHOD_RULE = `"*" or one of ${HOOK_METHODS.join(", ")}, or an array of 1 to 7 different methods ("*" only on its own, never in an array)`;
 
+const METHOD_IN_ARRAY_RULE = `one of ${HOOK_METHODS.join(", ")}`;
+
 const methodSchema = z.union(
   [
-    z.string().regex(METHOD_OR_ANY),
+    z.string().regex(METHOD_OR_ANY, { error: allowed(METHOD_RULE) }),
     z
-      .array(z.string().regex(ONE_METHOD))
+      .array(z.string().regex(ONE_METHOD, { error: allowed(METHOD_IN_ARRAY_RULE) }))
       .min(1)
       .max(HOOK_METHODS.length)
       .refine((list) => new Set(list.map((method) => method.toUpperCase())).size === list.length),
