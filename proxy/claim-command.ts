@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises";
 import { InvalidArgumentError } from "commander";
 import type { Command } from "commander";
 import { z } from "zod";
@@ -16,9 +17,7 @@ import {
 /** What the commands touch. */
 export interface ClaimCommandIo {
   readonly clock: Pick<Clock, "now">;
-  /** Reads a text file; rejects when it cannot be read. */
-  readFile(path: string): Promise<string>;
-  print(text: string): void;
+  readonly stdout: { write(text: string): unknown };
 }
 
 export interface MintOptions {
@@ -91,7 +90,7 @@ export function registerClaimCommands(program: Command, io: ClaimCommandIo): voi
     .description("print a new key as JSON: the file for --key, its public half for identity.keys")
     .option("--kid <kid>", "id of the key", checked(isKeyId, "expected letters, digits, - and _"))
     .action((options: { kid?: string }) => {
-      io.print(`${keygenText(options.kid)}\n`);
+      io.stdout.write(`${keygenText(options.kid)}\n`);
     });
 
   claim
@@ -108,13 +107,13 @@ export function registerClaimCommands(program: Command, io: ClaimCommandIo): voi
     .option("--expires-in <seconds>", "lifetime", toLifetime, DEFAULT_LIFETIME_SECONDS)
     .requiredOption("--key <file>", "file that `claim keygen` printed")
     .action(async ({ key, ...options }: MintOptions & { key: string }) => {
-      io.print(`${mintText(options, await readKey(io, key), io.clock.now())}\n`);
+      io.stdout.write(`${mintText(options, await readKey(key), io.clock.now())}\n`);
     });
 }
 
-async function readKey(io: ClaimCommandIo, path: string): Promise<string> {
+async function readKey(path: string): Promise<string> {
   try {
-    return await io.readFile(path);
+    return await readFile(path, "utf8");
   } catch (cause) {
     const code = (cause as NodeJS.ErrnoException).code ?? "unknown error";
     throw new Error(`The key file cannot be read (${code}).`, { cause });
