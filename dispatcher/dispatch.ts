@@ -235,7 +235,10 @@ export function createDispatcher(
           said = fieldValue(head.fields, OUTCOME_LOWER) ?? null;
           return said === null ? sweepResponse(head.fields) : withoutOutcome(head.fields);
         },
-        done: (end) =>
+        done(end) {
+          if (end.kind === "failed" && end.failure.kind === "reset") {
+            targets.reportSuspect(container, endpoint.generation, "reset");
+          }
           finish({
             kind: "relayed",
             end,
@@ -243,7 +246,8 @@ export function createDispatcher(
             said,
             ranMs: clock.monotonic() - handedAt,
             generation: endpoint.generation,
-          }),
+          });
+        },
       });
       const handler = {
         ...relay.handler,
@@ -265,7 +269,6 @@ export function createDispatcher(
         });
       }
       try {
-        exchange.sendContinue();
         relay.attach(
           client.send(
             {

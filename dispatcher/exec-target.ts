@@ -15,7 +15,11 @@ export type ExecPlace =
 export interface ExecHosts {
   /** Where to send a request now; a promise only while a worker starts. Throws or rejects when none can be had. */
   endpoint(containerId: string): ExecEndpoint | Promise<ExecEndpoint>;
-  reportSuspect(containerId: string, generation: number, kind: "connect" | "silent"): void;
+  reportSuspect(
+    containerId: string,
+    generation: number,
+    kind: "connect" | "reset" | "silent",
+  ): void;
   /** Whether that worker has ended. */
   isGone(containerId: string, generation: number): boolean;
   /** How the worker said a cut dispatch ended, if it said so. */
@@ -26,7 +30,11 @@ export interface ExecHosts {
 export interface ExecTargets {
   /** `null` when the container has no exec host. A promise only while a worker starts; it may reject. */
   endpoint(containerId: string): ExecEndpoint | null | Promise<ExecEndpoint>;
-  reportSuspect(containerId: string, generation: number, kind: "connect" | "silent"): void;
+  reportSuspect(
+    containerId: string,
+    generation: number,
+    kind: "connect" | "reset" | "silent",
+  ): void;
   isGone(containerId: string, generation: number): boolean;
   takeEnded(containerId: string, auditId: string): string | undefined;
 }

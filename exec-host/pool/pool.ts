@@ -94,8 +94,15 @@ export interface ExecPool {
    * @throws ExecUnavailable (or rejects with it) when no worker can be had.
    */
   endpoint(containerId: string): ExecEndpoint | Promise<ExecEndpoint>;
-  /** A request to that worker failed. `connect`: its socket refused, so it is replaced; `silent`: look at it now. */
-  reportSuspect(containerId: string, generation: number, kind: "connect" | "silent"): void;
+  /**
+   * A request to that worker failed. `connect`: its socket refused, so it is replaced; `reset`: a connection broke,
+   * so its process may be gone; `silent`: it did not answer in time.
+   */
+  reportSuspect(
+    containerId: string,
+    generation: number,
+    kind: "connect" | "reset" | "silent",
+  ): void;
   /** Starts a worker ahead of requests. Never rejects. */
   warm(containerId: string): Promise<void>;
   /** Whether that generation's process has ended or is being ended. */
@@ -577,7 +584,11 @@ export async function createExecPool(
         if (worker?.generation !== suspect || worker.state !== "ready") {
           continue;
         }
-        if (kind === "connect") {
+        if (!worker.checkAlive()) {
+          if (slot?.current === worker) {
+            takeOver(slot);
+          }
+        } else if (kind === "connect") {
           worker.end("crash", "does not accept connections");
         } else {
           worker.ping(clock.monotonic());

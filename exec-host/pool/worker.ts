@@ -68,6 +68,8 @@ export interface Worker {
   excuse(ms: number): void;
   /** Looks at its memory and lets it write again. */
   inspect(): void;
+  /** Looks whether the process still runs; false, and no longer ready, when it does not. */
+  checkAlive(): boolean;
   end(reason: EndReason, detail: string): void;
 }
 
@@ -243,6 +245,13 @@ export function startWorker(
       if (rssBytes > limit) {
         end("memory", `took ${Math.round(rssBytes / 1_048_576)} MiB of ${container.memoryMb}`);
       }
+    },
+    checkAlive() {
+      const pid = child.enginePid();
+      if (state === "ready" && pid !== null && !residentBytes(pid)) {
+        state = "ending"; // the exit event, which knows more, is on its way
+      }
+      return state === "ready";
     },
     end,
   };

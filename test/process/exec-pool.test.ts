@@ -81,7 +81,9 @@ describe("createExecPool()", () => {
     const { pool, metrics } = await startPool({ cpuMs: 8000 }, fake);
     const first = await pool.endpoint("a");
     expect((await ask(first, "/spin?ms=1200")).body).toBe("spun");
-    await eventually(() => !(pool.endpoint("a") instanceof Promise));
+    await eventually(
+      () => pool.status().workers.find((w) => w.generation === first.generation)?.state === "ready",
+    );
     expect((await pool.endpoint("a")).generation).toBe(first.generation);
     expect(await restarts(metrics, "cpu")).toBe(0);
   });

@@ -1,0 +1,142 @@
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { onTestFinished } from "vitest";
+import { createAudit, type AuditRecord } from "../../dispatcher/audit.ts";
+import {
+  createDispatcher,
+  type DispatcherOptions,
+  type DispatchOutcome,
+  type DispatchRequest,
+  type ExecCallOutcome,
+} from "../../dispatcher/dispatch.ts";
+import { createExecHostClient } from "../../dispatcher/exec-host-client.ts";
+import { createExecTargets, type ExecPlace } from "../../dispatcher/exec-target.ts";
+import type { ExecPool } from "../../exec-host/pool/pool.ts";
+import type { CompiledRule, ScriptTarget } from "../../policy/compile/compiled-policy.ts";
+import { systemClock } from "../../policy/kernel/clock.ts";
+import { sweepRequest } from "../../policy/kernel/fields.ts";
+import { createHttp1Client } from "../../policy/kernel/http1/client.ts";
+import { silentLog } from "../../policy/kernel/log.ts";
+import { createMetrics, type Metrics } from "../../policy/kernel/metrics.ts";
+import { NodeHttpExchange } from "../../proxy/wire/node-http/exchange.ts";
+
+export interface SmallEdgeOptions {
+  readonly timeoutMs?: number;
+  readonly script?: Partial<ScriptTarget>;
+  readonly container?: string;
+  readonly upstreamPort?: number;
+  readonly place?: ExecPlace;
+  readonly maxQueue?: number;
+  /** Ordinary calls of the exec service instead of dispatches. */
+  readonly ordinary?: boolean;
+  readonly manage?: boolean;
+  readonly dispatcher?: Partial<DispatcherOptions>;
+  readonly request?: (changes: DispatchRequest) => DispatchRequest;
+}
+
+export type Ended = Extract<DispatchOutcome, { kind: "response" }> | ExecCallOutcome;
+
+export interface SmallEdge {
+  readonly origin: string;
+  readonly port: number;
+  readonly outcomes: Ended[];
+  readonly records: AuditRecord[];
+  readonly metrics: Metrics;
+}
+
+/** A rule that fits everything. */
+export function hookRule(script: Partial<ScriptTarget>, timeoutMs: number): CompiledRule {
+  return {
+    id: "rule-1",
+    position: 0,
+    failedPart: () => null,
+    groups: null,
+    invalid: null,
+    script: { subdomain: null, execId: null, path: "/hook.js", ...script },
+    timeoutMs,
+  };
+}
+
+/** A server that dispatches every request it gets: the edge without hosts, rules and permissions. */
+export async function startSmallEdge(
+  pool: ExecPool | null,
+  options: SmallEdgeOptions = {},
+): Promise<SmallEdge> {
+  const metrics = createMetrics();
+  const records: AuditRecord[] = [];
+  const outcomes: Ended[] = [];
+  const clock = systemClock;
+  const audit = createAudit(
+    {
+      sink: { append: async (batch) => void records.push(...batch) },
+      clock,
+      metrics,
+      log: silentLog(),
+    },
+    { maxQueue: options.maxQueue ?? 1024 },
+  );
+  const http1 = createHttp1Client();
+  const dispatcher = createDispatcher(
+    {
+      targets: createExecTargets(pool, () => options.place ?? { kind: "embedded" }),
+      client: createExecHostClient(http1),
+      audit,
+      clock,
+      metrics,
+      log: silentLog(),
+    },
+    options.dispatcher,
+  );
+  const container = options.container ?? "a";
+  const server = createServer((req, res) => {
+    const target = req.url ?? "/";
+    const length = req.headers["content-length"];
+    const exchange = new NodeHttpExchange(
+      req,
+      res,
+      { method: req.method ?? "GET", target, version: "1.1", fields: req.rawHeaders },
+      { address: "127.0.0.1", port: 1, encrypted: false },
+      req.headers["transfer-encoding"] === undefined ? Number(length ?? 0) : null,
+      false,
+      { finished() {}, closing: false },
+    );
+    const shared = {
+      exchange,
+      fields: sweepRequest(req.rawHeaders),
+      target,
+      clientAddress: "192.0.2.7",
+      container,
+    };
+    const dispatch: DispatchRequest = {
+      ...shared,
+      path: target.split("?", 1)[0] ?? "/",
+      project: "p",
+      service: "files",
+      upstreamHost: "127.0.0.1",
+      upstreamPort: options.upstreamPort ?? 9,
+      rule: hookRule(options.script ?? {}, options.timeoutMs ?? 5000),
+      matchedGroups: ["everyone"],
+    };
+    const ended: Promise<DispatchOutcome | ExecCallOutcome> = options.ordinary
+      ? dispatcher.callExec({
+          ...shared,
+          subdomain: options.script?.subdomain ?? null,
+          execId: options.script?.execId ?? null,
+          manage: options.manage ?? false,
+        })
+      : dispatcher.dispatch(options.request?.(dispatch) ?? dispatch);
+    void ended.then((outcome) => {
+      if ("outcome" in outcome) {
+        outcomes.push(outcome);
+      }
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  onTestFinished(() => {
+    http1.close();
+    server.closeAllConnections();
+    return new Promise((resolve) => server.close(() => resolve()));
+  });
+  const { port } = server.address() as AddressInfo;
+  return { origin: `http://127.0.0.1:${port}`, port, outcomes, records, metrics };
+}
