@@ -30,7 +30,7 @@ export interface ResponseHead {
 export interface BodySink {
   /** Returns false when full: the source then waits for its `resume()`. */
   data(chunk: Buffer): boolean;
-  /** The body is complete. `trailers` is empty when there were none. */
+  /** The body is complete. `trailers` is empty when there were none; a client's are swept already. */
   end(trailers: FieldLines): void;
   /** The source broke off; what came so far is not the whole body. */
   fail(cause: Error): void;
