@@ -1,0 +1,164 @@
+import { spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import type { Clock } from "../../../policy/kernel/clock.ts";
+import { newHex } from "../../../policy/kernel/ids.ts";
+import { captureOutput } from "./captured-output.ts";
+import { openChildPipes } from "./child-pipes.ts";
+import type { ChildPipes } from "./child-pipes.ts";
+import { killMarked, RUN_MARK } from "./leftovers.ts";
+
+/** Between the polite and the final signal. */
+const KILL_GRACE_MS = 2000;
+/** Longest wait for output that is on its way after the process ended. */
+const DRAIN_MS = 250;
+
+/** One command to run as a lifecycle hook. */
+export interface HookCommand {
+  readonly command: string;
+  readonly cwd: string;
+  readonly env: Readonly<Record<string, string>>;
+  /** JSON text for its standard input. */
+  readonly stdin: string;
+  readonly timeoutMs: number;
+  readonly signal: AbortSignal;
+}
+
+/** How the process ended. `exited` with 126 or 127 means that the shell could not start the command. */
+export interface CommandResult {
+  readonly end: "exited" | "killed" | "timed_out" | "aborted" | "not_launched";
+  readonly exitCode: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly durationMs: number;
+}
+
+/**
+ * Runs a hook command in a process group of its own and returns when the process ends or its time is up, never later because a
+ * pipe stays open. Nothing it started lives on: the group is killed, and what left the group is found by its mark.
+ * Never rejects.
+ */
+export async function runCommand(
+  deps: { readonly clock: Clock },
+  hook: HookCommand,
+): Promise<CommandResult> {
+  const started = deps.clock.monotonic();
+  const elapsed = (): number => Math.round(deps.clock.monotonic() - started);
+  const nothing = { exitCode: null, stdout: "" };
+  if (hook.signal.aborted) {
+    return { end: "aborted", ...nothing, stderr: "", durationMs: 0 };
+  }
+  let pipes: ChildPipes;
+  try {
+    pipes = await openChildPipes();
+  } catch (cause) {
+    return { end: "not_launched", ...nothing, stderr: reasonOf(cause), durationMs: elapsed() };
+  }
+  const mark = newHex(12);
+  try {
+    const child = spawn("bash", ["--norc", "--noprofile", "-c", hook.command], {
+      cwd: hook.cwd,
+      env: { ...hook.env, [RUN_MARK]: mark },
+      detached: true,
+      stdio: [...pipes.childFds],
+    });
+    pipes.release();
+    const stdout = captureOutput();
+    const stderr = captureOutput();
+    pipes.stdout.on("data", (chunk: Buffer) => stdout.push(chunk));
+    pipes.stderr.on("data", (chunk: Buffer) => stderr.push(chunk));
+    pipes.stdin.end(hook.stdin);
+    const ended = await untilEnd(deps.clock, child, hook, mark);
+    await untilDrained(deps.clock, pipes);
+    const launchError = ended.launchError === undefined ? "" : reasonOf(ended.launchError);
+    return {
+      end: ended.end,
+      exitCode: ended.end === "exited" ? child.exitCode : null,
+      stdout: stdout.text(),
+      stderr: launchError === "" ? stderr.text() : launchError,
+      durationMs: elapsed(),
+    };
+  } catch (cause) {
+    return { end: "not_launched", ...nothing, stderr: reasonOf(cause), durationMs: elapsed() };
+  } finally {
+    pipes.destroy();
+  }
+}
+
+interface Ended {
+  readonly end: CommandResult["end"];
+  readonly launchError?: unknown;
+}
+
+function untilEnd(
+  clock: Clock,
+  child: ChildProcess,
+  hook: HookCommand,
+  mark: string,
+): Promise<Ended> {
+  return new Promise((resolve) => {
+    let forced: "timed_out" | "aborted" | undefined;
+    const stop = (why: "timed_out" | "aborted"): void => {
+      if (forced !== undefined) {
+        return;
+      }
+      forced = why;
+      killGroup(child, "SIGTERM");
+      graceTimer = clock.after(KILL_GRACE_MS, () => {
+        killGroup(child, "SIGKILL");
+        // a process that even this does not end (uninterruptible) must not hold the call
+        graceTimer = clock.after(KILL_GRACE_MS, () => finish({ end: why }));
+      });
+    };
+    const onAbort = (): void => stop("aborted");
+    const timer = clock.after(hook.timeoutMs, () => stop("timed_out"));
+    let graceTimer: ReturnType<Clock["after"]> | undefined;
+    const finish = (ended: Ended): void => {
+      timer.cancel();
+      graceTimer?.cancel();
+      hook.signal.removeEventListener("abort", onAbort);
+      killGroup(child, "SIGKILL");
+      if (child.pid !== undefined) {
+        killMarked(mark, child.pid);
+      }
+      resolve(ended);
+    };
+    hook.signal.addEventListener("abort", onAbort);
+    child.once("error", (cause) => {
+      finish(
+        child.pid === undefined ? { end: "not_launched", launchError: cause } : { end: "killed" },
+      );
+    });
+    child.once("exit", (code) => {
+      finish({ end: forced ?? (code === null ? "killed" : "exited") });
+    });
+  });
+}
+
+function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
+  if (child.pid === undefined) {
+    return;
+  }
+  try {
+    process.kill(-child.pid, signal);
+  } catch {
+    // nothing of the group is left
+  }
+}
+
+/** The last output may still be in the pipe; a process that escaped with a copy of it is not waited for. */
+async function untilDrained(clock: Clock, pipes: ChildPipes): Promise<void> {
+  const open = [pipes.stdout, pipes.stderr].filter((pipe) => !pipe.closed && !pipe.readableEnded);
+  const drained = Promise.all(open.map((pipe) => once(pipe, "close").catch(() => {}))); // errors close it too
+  let timer: ReturnType<Clock["after"]> | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = clock.after(DRAIN_MS, resolve);
+  });
+  await Promise.race([drained, late]);
+  timer?.cancel();
+}
+
+function reasonOf(cause: unknown): string {
+  const code = (cause as NodeJS.ErrnoException).code;
+  return `the hook could not be started${code === undefined ? "" : ` (${code})`}`;
+}
