@@ -30,7 +30,21 @@ export const systemClock: Clock = {
   },
 };
 
-/** Resolves after `ms` by `clock`; keeps the process alive no longer than anything else does. */
+/** The system's time with timers that keep the process alive: for commands that wait in the foreground. */
+export const foregroundClock: Clock = {
+  now: systemClock.now,
+  monotonic: systemClock.monotonic,
+  after(ms, task) {
+    const handle = setTimeout(task, ms);
+    return { cancel: () => clearTimeout(handle) };
+  },
+  every(ms, task) {
+    const handle = setInterval(task, ms);
+    return { cancel: () => clearInterval(handle) };
+  },
+};
+
+/** Resolves after `ms` by `clock`, whose timers say whether that keeps the process alive. */
 export function delay(clock: Clock, ms: number): Promise<void> {
   return new Promise((resolve) => clock.after(ms, resolve));
 }
