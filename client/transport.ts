@@ -89,7 +89,7 @@ export function createTransport(options: TransportOptions): Transport {
         );
         return parseBody(response, await readBody(response, maxAnswerBytes));
       } catch (cause) {
-        throw translate(cause, request, timeoutMs, timeout);
+        throw translate(cause, request, base, timeoutMs, timeout);
       }
     },
 
@@ -104,7 +104,7 @@ export function createTransport(options: TransportOptions): Transport {
       try {
         response = await open(request, "text/event-stream", AbortSignal.any(signals));
       } catch (cause) {
-        throw translate(cause, request, timeoutMs, timeout);
+        throw translate(cause, request, base, timeoutMs, timeout);
       } finally {
         timeout?.removeEventListener("abort", stop);
       }
@@ -113,7 +113,7 @@ export function createTransport(options: TransportOptions): Transport {
         await response.body?.cancel();
         throw new ConnectionError(request, "the answer is no event stream");
       }
-      return frames(response.body, request, onComment);
+      return frames(response.body, request, base, onComment);
     },
   };
 }
@@ -121,12 +121,13 @@ export function createTransport(options: TransportOptions): Transport {
 async function* frames(
   body: ReadableStream<Uint8Array>,
   request: TransportRequest,
+  base: string,
   onComment?: () => void,
 ): AsyncGenerator<SseFrame, void, undefined> {
   try {
     yield* readSse(body, onComment);
   } catch (cause) {
-    throw translate(cause, request, 0, undefined);
+    throw translate(cause, request, base, 0, undefined);
   }
 }
 
@@ -214,6 +215,7 @@ function parseBody(response: Response, bytes: Uint8Array): unknown {
 function translate(
   cause: unknown,
   request: TransportRequest,
+  base: string,
   timeoutMs: number,
   timeout: AbortSignal | undefined,
 ): unknown {
@@ -224,12 +226,12 @@ function translate(
     return request.signal.reason;
   }
   if (timeout?.aborted === true) {
-    return new ConnectionError(request, `no answer within ${timeoutMs} ms`, cause);
+    return new ConnectionError(request, `no answer from ${base} within ${timeoutMs} ms`, cause);
   }
   if (cause instanceof AnswerTooLong) {
     return new ConnectionError(request, cause.message);
   }
-  return new ConnectionError(request, reasonOf(cause), cause);
+  return new ConnectionError(request, `no answer from ${base}: ${reasonOf(cause)}`, cause);
 }
 
 const REASONS: Readonly<Record<string, string>> = {
