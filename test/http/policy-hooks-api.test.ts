@@ -313,7 +313,7 @@ describe("other calls", () => {
     const answers = await Promise.all(
       Array.from({ length: 20 }, () => call("POST", TERMINAL, { ifMatch: "file:v0", body: RULE })),
     );
-    expect(answers.map((answer) => answer.status).sort()).toEqual([
+    expect(answers.map((answer) => answer.status).toSorted((a, b) => a - b)).toEqual([
       201,
       ...Array.from({ length: 19 }, () => 412),
     ]);
