@@ -22,7 +22,11 @@ export function refusal(code: ErrorCode): Refusal {
 }
 
 /** Sends the JSON answer of a refusal (decision 32). Does nothing when the exchange was already answered. */
-export function answerRefusal(exchange: Exchange, { code, fields = [] }: Refusal, auditId?: string): void {
+export function answerRefusal(
+  exchange: Exchange,
+  { code, fields = [] }: Refusal,
+  auditId?: string,
+): void {
   if (exchange.answered) {
     return;
   }

@@ -1,13 +1,9 @@
 import type { CompiledPolicy } from "../policy/compile/compiled-policy.ts";
+import type { Clock } from "../policy/kernel/clock.ts";
 import type { ErrorCode } from "../policy/kernel/errors.ts";
-import type { Exchange } from "../policy/kernel/exchange.ts";
-import type { Destination } from "./destination.ts";
-
-/**
- * How a request ended. Hook dispatches use the words of contract.md 5; these are the others.
- * `passed`: the service answered. `refused`: the edge answered itself.
- */
-export type PlainOutcome = "passed" | "refused" | "tunnelled" | "upstream_failed" | "client_gone" | "failed";
+import type { Exchange, FieldLines } from "../policy/kernel/exchange.ts";
+import { newRequestId } from "../policy/kernel/ids.ts";
+import type { Route } from "./host-resolver.ts";
 
 /** What the access line says about a hook dispatch. */
 export interface HookTrace {
@@ -15,25 +11,72 @@ export interface HookTrace {
   readonly auditId: string;
 }
 
-/** Everything known about one request, filled in phase by phase. */
+/** Everything known about one request, filled in phase by phase; a phase reads only what earlier ones wrote. */
 export interface RequestContext {
   readonly id: string;
   readonly exchange: Exchange;
   /** Monotonic ms. */
   readonly startedAt: number;
-  /** Resolved address of the client; the socket's until the proxies in front are taken into account. */
-  clientAddress: string;
-  /** Path as received, without query, once the target was read. */
+  /** The client, behind the proxies that the configuration trusts. */
+  readonly clientAddress: string;
+  /** The one Host field as received. */
+  host: string;
+  /** `OPTIONS *`. */
+  isAsterisk: boolean;
+  /** Path as received, without query. */
   path: string;
-  /** Query without `?`; null when there is none. */
+  /** Query as received, without `?`; null when there is none. */
   query: string | null;
-  destination: Destination | null;
+  /** What the host leads to; null until it was resolved. */
+  route: Route | null;
   policy: CompiledPolicy | null;
-  outcome: string;
-  /** 0 while no answer was begun. */
-  status: number;
+  /** Groups that let the request in. */
+  granting: ReadonlySet<string>;
+  /** The client's fields after sweeping: what rules look at. */
+  clientFields: FieldLines;
+  /** What is sent on: `clientFields` and ours behind them. */
+  fields: FieldLines;
+  /** Code of the answer that the edge made itself. */
   code: ErrorCode | null;
   hook: HookTrace | null;
-  /** Ends the request when its budget is spent. */
+  /** The client left before its answer was complete. */
+  gone: boolean;
+  /** The access line was written; nothing counts twice. */
+  finished: boolean;
+  /** Ends the request: its budget is spent. Replaced by whoever runs it. */
   expire(): void;
+}
+
+const NO_GROUPS: ReadonlySet<string> = new Set();
+const NO_FIELDS: FieldLines = [];
+
+/** A context for a request whose head was just read. */
+export function createContext(
+  exchange: Exchange,
+  deps: { clock: Clock; clientAddress: (exchange: Exchange) => string },
+): RequestContext {
+  const context: RequestContext = {
+    id: newRequestId(),
+    exchange,
+    startedAt: deps.clock.monotonic(),
+    clientAddress: deps.clientAddress(exchange),
+    host: "",
+    isAsterisk: false,
+    path: "",
+    query: null,
+    route: null,
+    policy: null,
+    granting: NO_GROUPS,
+    clientFields: NO_FIELDS,
+    fields: NO_FIELDS,
+    code: null,
+    hook: null,
+    gone: false,
+    finished: false,
+    expire: () => exchange.abort(),
+  };
+  exchange.onGone(() => {
+    context.gone = true;
+  });
+  return context;
 }

@@ -18,7 +18,7 @@ export interface Demo {
 }
 
 /** The hook that the demo stores once: requests to /api/login* of the terminal service run /login-audit first. */
-export const DEMO_HOOK = {
+const DEMO_HOOK = {
   match: { method: ["POST"], path: "/api/login*" },
   script: { path: "/login-audit" },
   timeout: 2000,
@@ -81,6 +81,25 @@ export function demoGreeting(
     `  the stored hook:      curl -H "Authorization: Bearer $(cat ${token})" ${control}/api/v1/containers/${DEMO_CONTAINER}/proxy/hooks`,
     "  stop with Ctrl-C; the README shows how to run your own configuration",
   ];
+}
+
+/** Stores the demo's hook as a user would, through the control API; a hook that is there stays. */
+export async function storeDemoHook(control: ListenAddress, token: string): Promise<void> {
+  const url = `http://${control.host}:${control.port}/api/v1/containers/${DEMO_CONTAINER}/proxy/hooks/terminal`;
+  const response = await fetch(url, {
+    method: "POST",
+    headers: {
+      authorization: `Bearer ${token}`,
+      "content-type": "application/json",
+      "if-match": "file:v0",
+    },
+    body: JSON.stringify(DEMO_HOOK),
+  });
+  if (response.status !== 201 && response.status !== 412) {
+    throw new Error(
+      `The demo's hook could not be stored: the control API answered ${response.status}.`,
+    );
+  }
 }
 
 /** `wanted` when nothing listens there, otherwise the next free port, with a remark. */

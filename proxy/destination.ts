@@ -31,7 +31,10 @@ type Addressed = Exclude<NamedHost, { kind: "alias" } | { kind: "custom" }>;
  * Finds what a host that names a container leads to. Unknown containers, and known ones under another project,
  * are 404; stopped ones 503 (decision 21).
  */
-export function resolveDestination(route: Exclude<HostRoute, { kind: "alias" | "custom" }>, config: Config): Resolution {
+export function resolveDestination(
+  route: Exclude<HostRoute, { kind: "alias" | "custom" }>,
+  config: Config,
+): Resolution {
   if (route.kind === "unknown") {
     return refused("UNKNOWN_HOST");
   }
@@ -85,11 +88,18 @@ function toService(container: ContainerConfig, name: string, index: number): Res
     program: service.name,
     service,
     instance: index,
-    endpoint: service.name === "agent" ? { kind: "agent" } : { kind: "tcp", port: portOf(container, service) },
+    endpoint:
+      service.name === "agent"
+        ? { kind: "agent" }
+        : { kind: "tcp", port: portOf(container, service) },
   });
 }
 
-function toExec(container: ContainerConfig, subdomain: string | null, execId: string | null): Resolution {
+function toExec(
+  container: ContainerConfig,
+  subdomain: string | null,
+  execId: string | null,
+): Resolution {
   if (container.exec.kind === "none") {
     return refused("SERVICE_UNAVAILABLE");
   }
@@ -108,7 +118,9 @@ export function portOf(container: Pick<ContainerConfig, "ports">, service: Servi
   if (own !== undefined) {
     return own;
   }
-  return service.name === "desktop" ? (container.ports.get("terminal") ?? service.port) : service.port;
+  return service.name === "desktop"
+    ? (container.ports.get("terminal") ?? service.port)
+    : service.port;
 }
 
 /** The service that owns a port of a container: the first in the service table (decision 27). */

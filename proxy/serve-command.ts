@@ -4,7 +4,7 @@ import { createLog } from "../policy/kernel/log.ts";
 import { watchConfig } from "./config-watch.ts";
 import { type Config, decodeConfig, loadConfig } from "./config.ts";
 import { controlToken } from "./control-token.ts";
-import { DEMO_CONTAINER, DEMO_HOOK, type Demo, demoGreeting, prepareDemo } from "./demo.ts";
+import { type Demo, demoGreeting, prepareDemo, storeDemoHook } from "./demo.ts";
 import { startEdge } from "./serve.ts";
 
 type Env = Readonly<Record<string, string | undefined>>;
@@ -16,12 +16,19 @@ type Env = Readonly<Record<string, string | undefined>>;
  * @returns the exit code.
  */
 export async function runServe(file: string | null, env: Env): Promise<number> {
-  const demo = file === null ? await prepareDemo(env["INTERPOSE_DATA_DIR"] ?? "./data", examplesFolder()) : null;
+  const demo =
+    file === null
+      ? await prepareDemo(env["INTERPOSE_DATA_DIR"] ?? "./data", examplesFolder())
+      : null;
   const loaded =
-    demo === null ? loadConfig(file as string, env) : decodeConfig(demo.config, { file: null, env: {} });
+    demo === null
+      ? loadConfig(file as string, env)
+      : decodeConfig(demo.config, { file: null, env: {} });
   if (!loaded.ok) {
     for (const issue of loaded.issues) {
-      process.stderr.write(`${file}: ${issue.path === "" ? "" : `${issue.path}: `}${issue.message}\n`);
+      process.stderr.write(
+        `${file}: ${issue.path === "" ? "" : `${issue.path}: `}${issue.message}\n`,
+      );
     }
     return 1;
   }
@@ -49,13 +56,17 @@ async function serve(config: Config, demo: Demo | null, env: Env): Promise<void>
   const token = await controlToken(config);
   const edge = await startEdge(config, { clock: systemClock, log, token });
   if (demo !== null) {
-    await edge.storeFirstHook(DEMO_CONTAINER, "terminal", DEMO_HOOK);
-    const addresses = { http: edge.addresses.http ?? edge.addresses.control, control: edge.addresses.control };
+    await storeDemoHook(edge.addresses.control, token);
+    const addresses = {
+      http: edge.addresses.http ?? edge.addresses.control,
+      control: edge.addresses.control,
+    };
     for (const line of demoGreeting(addresses, config.dataDir, demo.remarks)) {
       process.stdout.write(`${line}\n`);
     }
   }
-  const watch = config.file === null ? null : watchConfig(config.file, env, edge, { clock: systemClock, log });
+  const watch =
+    config.file === null ? null : watchConfig(config.file, env, edge, { clock: systemClock, log });
   await stopped;
   watch?.close();
   await edge.drain();

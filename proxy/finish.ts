@@ -1,0 +1,115 @@
+import { ERRORS, statusOf } from "../policy/kernel/errors.ts";
+import type { Clock } from "../policy/kernel/clock.ts";
+import { EdgeError } from "../policy/kernel/errors.ts";
+import type { Log } from "../policy/kernel/log.ts";
+import type { Metrics } from "../policy/kernel/metrics.ts";
+import { type Refusal, answerRefusal, refusal } from "./answer.ts";
+import type { RequestContext } from "./context.ts";
+import type { RequestBudget } from "./request-budget.ts";
+
+/** The last phase of every request, on every path: one access line, metrics, release. */
+export interface Finisher {
+  /** Answers with a refusal and finishes. After the head was sent the client is cut off instead. */
+  refuse(context: RequestContext, why: Refusal, outcome?: string): void;
+  /** Something was thrown that nobody expected: 500, and the cause goes to the log only. */
+  fail(context: RequestContext, cause: unknown): void;
+  /** @param status 0 when no answer head was sent. */
+  finish(context: RequestContext, outcome: string, status: number): void;
+}
+
+/** Longest path in the access line; the rest says nothing that the first kilobyte does not. */
+const MAX_LOGGED_PATH = 1024;
+
+export function createFinisher(deps: {
+  clock: Clock;
+  log: Log;
+  metrics: Metrics;
+  budget: RequestBudget;
+}): Finisher {
+  const { clock, log, budget } = deps;
+  const meter = createMeter(deps.metrics);
+
+  function finish(context: RequestContext, outcome: string, status: number): void {
+    if (context.finished) {
+      return;
+    }
+    context.finished = true;
+    budget.leave(context);
+    const durationMs = clock.monotonic() - context.startedAt;
+    const { head } = context.exchange;
+    const destination = context.route?.destination;
+    meter(destination?.program ?? "other", outcome, status, durationMs);
+    if (!log.isLevelEnabled("info")) {
+      return;
+    }
+    const path = context.path === "" ? (head.target.split("?", 1)[0] ?? "") : context.path;
+    log.info(
+      {
+        reqId: context.id,
+        clientIp: context.clientAddress,
+        method: head.method,
+        path: path.length > MAX_LOGGED_PATH ? path.slice(0, MAX_LOGGED_PATH) : path,
+        status: outcome === "client_gone" && status === 0 ? 499 : status,
+        durationMs: Math.round(durationMs * 1000) / 1000,
+        outcome,
+        ...(destination === undefined
+          ? {}
+          : {
+              container: destination.container.container,
+              service: destination.program,
+              instance: destination.instance,
+            }),
+        ...(context.code === null ? {} : { code: context.code }),
+        ...(context.hook === null ? {} : context.hook),
+      },
+      "request",
+    );
+  }
+
+  function refuse(context: RequestContext, why: Refusal, outcome = "refused"): void {
+    const { exchange } = context;
+    context.code = why.code;
+    if (exchange.answered) {
+      exchange.abort();
+      finish(context, outcome, 0);
+      return;
+    }
+    answerRefusal(exchange, why, context.hook?.auditId);
+    finish(context, outcome, statusOf(why.code));
+  }
+
+  return {
+    finish,
+    refuse,
+    fail(context, cause) {
+      if (cause instanceof EdgeError && cause.code in ERRORS) {
+        refuse(context, refusal(cause.code));
+        return;
+      }
+      log.error({ err: cause, reqId: context.id }, "a request failed inside the edge");
+      refuse(context, refusal("INTERNAL_ERROR"), "failed");
+    },
+  };
+}
+
+/** Counts with metric children made once per label set: looking labels up by value costs more than counting. */
+function createMeter(metrics: Metrics) {
+  const counters = new Map<string, { inc(): void }>();
+  const seconds = new Map<string, { observe(value: number): void }>();
+  return (service: string, outcome: string, status: number, durationMs: number): void => {
+    const key = `${service} ${outcome} ${Math.floor(status / 100)}`;
+    let counter = counters.get(key);
+    if (counter === undefined) {
+      const codeClass = status === 0 ? "none" : `${Math.floor(status / 100)}xx`;
+      counter = metrics.requests.labels(service, outcome, codeClass);
+      counters.set(key, counter);
+    }
+    counter.inc();
+    let histogram = seconds.get(service);
+    if (histogram === undefined) {
+      histogram = metrics.requestSeconds.labels(service);
+      seconds.set(service, histogram);
+    }
+    histogram.observe(durationMs / 1000);
+  };
+}
