@@ -1,5 +1,10 @@
 /** Command shapes that no run performs without a person's word (section 13.3). */
-export type DangerousShape = "remove_root" | "download_to_shell" | "forced_push";
+export type DangerousShape =
+  | "remove_root"
+  | "download_to_shell"
+  | "forced_push"
+  | "destroy_device"
+  | "fork_bomb";
 
 const SHELL = String.raw`(?:[\w./-]*/)?(?:ba|da|z|k|a|fi|tc|c)?sh\b`;
 const ROOT = String.raw`["']?(?:/+|~|\$\{?HOME\}?)(?:/*\.?/*\*?)["']?(?=[\s;&|)<>]|$)`;
@@ -10,9 +15,15 @@ const RECURSIVE = /\s(?:-[a-zA-Z]*[rR][a-zA-Z]*|--rec\w*)(?=\s|$)/;
 const FORCED = /\s(?:-[a-zA-Z]*f[a-zA-Z]*|--forc?e?)(?=\s|$)/;
 const ROOT_OPERAND = new RegExp(String.raw`\s${ROOT}`);
 const PIPED = new RegExp(String.raw`\b(?:curl|wget)\b[^\n;]*\|[^\n;|]*?(?:^|[\s|/&(])${SHELL}`);
-const SHELL_OF_DOWNLOAD = new RegExp(String.raw`(?:\b${SHELL}|\beval\b|\bsource\b|(?:^|\s)\.\s)[^\n;|]*(?:<\(|\$\(|${"`"})\s*(?:curl|wget)\b`);
+const SHELL_OF_DOWNLOAD = new RegExp(
+  String.raw`(?:\b${SHELL}|\beval\b|\bsource\b|(?:^|\s)\.\s)[^\n;|]*(?:<\(|\$\(|${"`"})\s*(?:curl|wget)\b`,
+);
 const PUSH = /\bgit\b[^\n;&|]*\bpush\b([^\n;&|]*)/g;
-const FORCE_PUSH = /\s["']?(?:--force(?:-with-lease|-if-includes)?(?:=\S*)?["']?(?=\s|$)|-[a-zA-Z]*f[a-zA-Z]*["']?(?=\s|$)|\+\S|--mirror\b)/;
+const FORCE_PUSH =
+  /\s["']?(?:--force(?:-with-lease|-if-includes)?(?:=\S*)?["']?(?=\s|$)|-[a-zA-Z]*f[a-zA-Z]*["']?(?=\s|$)|\+\S|--mirror\b)/;
+
+const FORK_BOMB = /(\S{1,40})\s*\(\)\s*\{[^}]{0,40}\1\s*\|\s*\1/;
+const RAW_DEVICE = /\bmkfs(?:\.\w+)?\s|(?:\bof=|>\s*)\/dev\/(?:sd|hd|vd|xvd|nvme|mmcblk|mapper\/)/;
 
 /** Longest text the patterns look at; what is longer counts as not understood elsewhere. */
 const MAX_TEXT = 65_536;
@@ -38,5 +49,8 @@ export function dangerousShapeOf(command: string): DangerousShape | null {
       return "forced_push";
     }
   }
-  return null;
+  if (FORK_BOMB.test(text)) {
+    return "fork_bomb";
+  }
+  return RAW_DEVICE.test(text) ? "destroy_device" : null;
 }

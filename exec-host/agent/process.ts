@@ -56,7 +56,11 @@ const PLAIN_BASH = ["bash", "--norc", "--noprofile", "-c"] as const;
  *
  * Standard input is a pipe or `/dev/null`, never the socket pair Node makes (decision 53).
  */
-export function runCommand(spec: CommandSpec, clock: Clock, signal: AbortSignal): Promise<CommandOutcome> {
+export function runCommand(
+  spec: CommandSpec,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<CommandOutcome> {
   const startedAt = clock.monotonic();
   const mark = newHex(8);
   if (signal.aborted) {
@@ -66,7 +70,10 @@ export function runCommand(spec: CommandSpec, clock: Clock, signal: AbortSignal)
   try {
     child = launch(spec, mark);
   } catch (error) {
-    return Promise.resolve({ ...ended("not_launched", null, null, noOutput(), noOutput(), 0), cause: causeOf(error) });
+    return Promise.resolve({
+      ...ended("not_launched", null, null, noOutput(), noOutput(), 0),
+      cause: causeOf(error),
+    });
   }
   return new Promise((resolve) => {
     const stdout = collect(spec.maxOutputBytes, spec.keep);
@@ -116,13 +123,29 @@ export function runCommand(spec: CommandSpec, clock: Clock, signal: AbortSignal)
     };
 
     child.once("error", (error) => {
-      const outcome = ended("not_launched", null, null, stdout, stderr, clock.monotonic() - startedAt);
+      const outcome = ended(
+        "not_launched",
+        null,
+        null,
+        stdout,
+        stderr,
+        clock.monotonic() - startedAt,
+      );
       settle({ ...outcome, cause: causeOf(error) });
     });
     child.once("exit", (code, exitSignal) => {
       forced();
       const finish = (): void =>
-        settle(ended(stopped ?? "exited", stopped === null ? code : null, exitSignal, stdout, stderr, clock.monotonic() - startedAt));
+        settle(
+          ended(
+            stopped ?? "exited",
+            stopped === null ? code : null,
+            exitSignal,
+            stdout,
+            stderr,
+            clock.monotonic() - startedAt,
+          ),
+        );
       const drained = clock.after(DRAIN_MS, finish);
       child.once("close", () => {
         drained.cancel();
@@ -136,7 +159,8 @@ function launch(spec: CommandSpec, mark: string): ChildProcess {
   // the outer shell replaces itself; it only turns Node's socket pairs into what the command may see
   const redirect = `${spec.stdin === null ? "" : " < <(exec cat)"}${spec.mergeOutput ? " 2>&1" : ""}`;
   const inner = [...(spec.launcher ?? []), ...PLAIN_BASH, spec.command];
-  const argv = redirect === "" ? inner : [...PLAIN_BASH, `exec "$@"${redirect}`, "interpose", ...inner];
+  const argv =
+    redirect === "" ? inner : [...PLAIN_BASH, `exec "$@"${redirect}`, "interpose", ...inner];
   return spawn(argv[0] ?? "bash", argv.slice(1), {
     cwd: spec.cwd,
     env: { ...spec.env, [RUN_MARK]: mark },
@@ -164,7 +188,9 @@ function killMarked(mark: string, leader: number | undefined): void {
   }
   const needle = `${RUN_MARK}=${mark}`;
   for (let round = 0; round < 4; round++) {
-    const found = laterPids(leader).filter((pid) => pid !== leader && environmentOf(pid).includes(needle));
+    const found = laterPids(leader).filter(
+      (pid) => pid !== leader && environmentOf(pid).includes(needle),
+    );
     if (found.length === 0) {
       return;
     }
