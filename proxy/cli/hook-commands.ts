@@ -292,16 +292,23 @@ async function confirmed(call: Invocation<unknown>, question: string): Promise<v
   }
 }
 
-function hookTable(hooks: readonly (readonly [string, Hook])[], etag: string): TableView {
+/** A stored rule that is no longer valid is listed as it is, so any part of it may be missing. */
+type ListedHook = Partial<Omit<Hook, "match" | "script" | "applies_to">> & {
+  readonly match?: Partial<Hook["match"]>;
+  readonly script?: Partial<Hook["script"]>;
+  readonly applies_to?: { readonly groups?: unknown };
+};
+
+function hookTable(hooks: readonly (readonly [string, ListedHook])[], etag: string): TableView {
   return {
     columns: ["service", "pos", "id", "method", "path", "headers", "script", "timeout", "groups"],
     rows: hooks.map(([service, hook]) => [
       service,
       hook.position,
       hook.id,
-      hook.match.method ?? "*",
-      hook.match.path ?? "*",
-      Object.entries(hook.match.headers ?? {}).map(([name, value]) => `${name}=${value}`),
+      hook.match?.method ?? "*",
+      hook.match?.path ?? "*",
+      Object.entries(hook.match?.headers ?? {}).map(([name, value]) => `${name}=${value}`),
       scriptText(hook.script),
       hook.timeout,
       hook.applies_to?.groups,
@@ -312,7 +319,8 @@ function hookTable(hooks: readonly (readonly [string, Hook])[], etag: string): T
 }
 
 /** A script target on one line: `subdomain/execId:path`, without what it does not name. */
-export function scriptText(script: Hook["script"]): string {
-  const place = [script.subdomain, script.execId].filter((part) => part !== undefined).join("/");
-  return place === "" ? script.path : `${place}:${script.path}`;
+function scriptText(script: ListedHook["script"]): string {
+  const place = [script?.subdomain, script?.execId].filter((part) => part !== undefined).join("/");
+  const path = String(script?.path ?? "-");
+  return place === "" ? path : `${place}:${path}`;
 }
