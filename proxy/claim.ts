@@ -123,13 +123,22 @@ export function mintClaim(key: SigningKey, request: ClaimRequest): string {
 
 /** Signs any payload object as a claim; what it says is the caller's business. */
 export function signPayload(key: SigningKey, payload: object): string {
-  const privateKey = createPrivateKey(key.privateKeyPem);
-  if (privateKey.asymmetricKeyType !== "ed25519") {
-    throw new Error("the key is not an Ed25519 key");
-  }
+  const privateKey = readPrivateKey(key.privateKeyPem);
   const encoded = Buffer.from(JSON.stringify(payload), "utf8").toString("base64url");
   const signature = sign(null, Buffer.from(encoded, "utf8"), privateKey).toString("hex");
   return `${key.kid}.${encoded}.${signature}`;
+}
+
+function readPrivateKey(pem: string): KeyObject {
+  try {
+    const key = createPrivateKey(pem);
+    if (key.asymmetricKeyType === "ed25519") {
+      return key;
+    }
+  } catch {
+    // told below: the library's words say nothing to whoever holds the file
+  }
+  throw new Error("The key file has no Ed25519 private key.");
 }
 
 /** The user id that stands for a name when none is given: 24 hex characters derived from it. */
