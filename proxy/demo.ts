@@ -79,7 +79,6 @@ export function demoGreeting(
     "  a script by itself:   curl " + name("exec-1") + "/short-circuit",
     "  the agent gateway:    curl " + name("agent-1") + "/api/v1/agent/tools",
     `  the stored hook:      curl -H "Authorization: Bearer $(cat ${token})" ${control}/api/v1/containers/${DEMO_CONTAINER}/proxy/hooks`,
-    "  stop with Ctrl-C; the README shows how to run your own configuration",
   ];
 }
 
