@@ -99,7 +99,7 @@ export async function fireHooks(deps: FireDeps, firing: Firing): Promise<readonl
       runnable.push(hook);
     }
   }
-  const input = JSON.stringify({ ...firing.payload, ...stamps(firing) });
+  const input = toInput(firing);
   await inParallel(runnable, async (hook) => {
     const run = await runHook(deps, firing, hook, input);
     runs.set(hook.command, run);
@@ -121,22 +121,23 @@ export async function fireHooks(deps: FireDeps, firing: Firing): Promise<readonl
 
 /** Runs one hook that need not be stored: test-before-save. Reported like any other. */
 export async function fireOne(deps: FireDeps, firing: Firing, hook: LoadedHook): Promise<HookRun> {
-  const input = JSON.stringify({ ...firing.payload, ...stamps(firing) });
+  const input = toInput(firing);
   const run = await runHook(deps, firing, hook, input);
   report(deps, firing, run);
   return run;
 }
 
-/** Members that no payload can replace. */
-function stamps(firing: Firing): JsonObject {
-  return {
+/** The JSON a hook reads; the stamped members stand behind the payload, which cannot replace them. */
+function toInput(firing: Firing): string {
+  return JSON.stringify({
+    transcript_path: "",
+    permission_mode: "default",
+    ...firing.payload,
     session_id: firing.session.id,
     cwd: firing.session.cwd,
     hook_event_name: firing.event,
-    transcript_path: "",
-    permission_mode: "default",
     ...(firing.test === true ? { hook_test: true } : {}),
-  };
+  });
 }
 
 async function runHook(

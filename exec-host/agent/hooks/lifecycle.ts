@@ -40,7 +40,7 @@ export function createLifecycleHooks(
     payload: JsonObject,
     signal: AbortSignal,
   ): Promise<readonly HookRun[]> {
-    const trust = await deps.settings.trust(session, settings);
+    const trust = await deps.settings.trust(settings);
     const capped = event === "SessionEnd" ? { capSeconds: SHORT_HOOK_SECONDS } : {};
     return fireHooks(deps, {
       session,

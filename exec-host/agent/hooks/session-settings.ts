@@ -1,4 +1,4 @@
-import type { Session, SessionRegistry } from "../seams.ts";
+import type { Session } from "../seams.ts";
 import { loadSettings } from "../settings/load.ts";
 import type { LoadedSettings } from "../settings/load.ts";
 import type { AckStore } from "./ack-store.ts";
@@ -16,15 +16,16 @@ export interface SessionSettings {
   get(session: Session): Promise<LoadedSettings>;
   /** Takes a new snapshot. On failure the old one stays. */
   reload(session: Session): Promise<LoadedSettings>;
-  trust(session: Session, settings: LoadedSettings): Promise<SessionTrust>;
+  trust(settings: LoadedSettings): Promise<SessionTrust>;
 }
 
 /** Snapshots keyed by the session object; they go when the session goes. */
 export function createSessionSettings(
-  deps: { readonly acks: AckStore; readonly sessions: SessionRegistry },
+  deps: { readonly acks: AckStore },
   options: { readonly fleet: boolean },
 ): SessionSettings {
   const loaded = new WeakMap<Session, Promise<LoadedSettings>>();
+  const reloads = new WeakMap<Session, Promise<unknown>>();
 
   return {
     get(session) {
@@ -41,12 +42,21 @@ export function createSessionSettings(
       });
       return loading;
     },
-    async reload(session) {
-      const settings = await loadSettings(session);
-      loaded.set(session, Promise.resolve(settings));
-      return settings;
+    reload(session) {
+      // one after the other: of two reloads the one that read last must be the one that stays
+      const before = reloads.get(session) ?? Promise.resolve();
+      const run = before.then(async () => {
+        const settings = await loadSettings(session);
+        loaded.set(session, Promise.resolve(settings));
+        return settings;
+      });
+      reloads.set(
+        session,
+        run.catch(() => {}), // the failure is the caller's
+      );
+      return run;
     },
-    async trust(_session, settings) {
+    async trust(settings) {
       const snapshot = takeTrustSnapshot(settings, options.fleet);
       const needsAck =
         snapshot.wantsAck && !(await deps.acks.has(settings.places.profile, snapshot));

@@ -73,7 +73,7 @@ async function attempt<T>(
       (result, [key, value]) => setMember(result, key, value),
       before.text,
     );
-    if (text === before.stored) {
+    if (text === (before.stored ?? NEW_FILE)) {
       return edited.result;
     }
     if (Buffer.byteLength(text) > MAX_SETTINGS_BYTES) {
