@@ -54,7 +54,7 @@ const RULES: readonly Rule[] = [
       /^exec-host\/scripts\//,
       /^exec-host\/protocol\.ts$/,
       /^dispatcher\/envelope\.ts$/,
-      /^policy\/kernel\/(fields|target|exchange|clock|ids|http1\/.*)\.ts$/,
+      /^policy\/kernel\/(fields|target|exchange|clock|ids|errors|http1\/.*)\.ts$/,
     ],
     reason:
       "the worker runs tenants' scripts: the less of ours it loads, the faster it starts and the less it holds",

@@ -1,0 +1,190 @@
+import { AsyncLocalStorage } from "node:async_hooks";
+import type { DispatchOutcomeName, Envelope } from "../../dispatcher/envelope.ts";
+import { errorBody, errorFields, statusOf, type ErrorCode } from "../../policy/kernel/errors.ts";
+import type { LogSubject } from "./journal.ts";
+import { HostResponse, type HostRequest } from "./host-message.ts";
+
+/** Whose code is running: found by `console`, `process.env` and the handlers of stray failures. */
+export const currentCall = new AsyncLocalStorage<Call>();
+
+/** What the audit record says of an answer the host made itself. */
+const OUTCOME_OF: Partial<Record<ErrorCode, DispatchOutcomeName>> = {
+  HOOK_TIMEOUT: "timed_out",
+  SCRIPT_TIMEOUT: "timed_out",
+  HOOK_SCRIPT_ERROR: "script_error",
+  SCRIPT_ERROR: "script_error",
+  HOOK_SCRIPT_NOT_FOUND: "not_found",
+  SCRIPT_NOT_FOUND: "not_found",
+  HOOK_TARGET_UNAVAILABLE: "target_unavailable",
+  HOOK_BAD_PATH: "bad_path",
+  HOOK_UPSTREAM_UNAVAILABLE: "upstream_failed",
+};
+
+/** One request that runs a script, from its head to the end of its answer. */
+export class Call implements LogSubject {
+  readonly executionId: string;
+  readonly envelope: Envelope;
+  readonly req: HostRequest;
+  readonly res: HostResponse;
+  /** The call's audit id; null for an ordinary call. */
+  readonly auditId: string | null;
+  /** ms, wall clock and monotonic. */
+  readonly startedAt: number;
+  readonly started: number;
+  /** Name of the script below the root, once it is known. */
+  script = "";
+  logLevel: LogSubject["logLevel"] = "standard";
+  /** Environment of the script, once it is loaded. */
+  env: Record<string, string> | null = null;
+  /** A helper refused to forward the client's path: an uncaught error is then a 400 (exec-host.md 5.3). */
+  pathRefused = false;
+  /** What goes out is a service's own answer. */
+  isForwarded = false;
+  /** How the call ended when that is not told by its status. */
+  #outcome: DispatchOutcomeName | null = null;
+  #headOutcome: DispatchOutcomeName | null = null;
+  #status = 0;
+  #isCut = false;
+  #isGone = false;
+  #isOver = false;
+  #listeners: Set<() => void> | null = null;
+  #controller: AbortController | null = null;
+
+  constructor(
+    executionId: string,
+    envelope: Envelope,
+    req: HostRequest,
+    res: HostResponse,
+    now: { readonly wall: number; readonly monotonic: number },
+  ) {
+    this.executionId = executionId;
+    this.envelope = envelope;
+    this.req = req;
+    this.res = res;
+    this.auditId = envelope.kind === "hook" ? envelope.auditId : null;
+    this.startedAt = now.wall;
+    this.started = now.monotonic;
+    res.watchHead((status) => this.#tellHead(status));
+  }
+
+  /** Only a hook's outcome is of interest to the edge; an ordinary call is recorded by its status. */
+  #tellHead(status: number): DispatchOutcomeName | null {
+    this.#status = status;
+    this.#headOutcome = this.#outcome ?? this.#ownOutcome(status);
+    return this.envelope.kind === "hook" ? this.#headOutcome : null;
+  }
+
+  #ownOutcome(status: number): DispatchOutcomeName {
+    if (this.isForwarded) {
+      return "forwarded";
+    }
+    return status >= 400 && status < 500 ? "denied" : "answered";
+  }
+
+  /** Status of the head, 0 before one. */
+  get status(): number {
+    return this.#status;
+  }
+
+  /** The outcome as the head told it, null before the head. */
+  get headOutcome(): DispatchOutcomeName | null {
+    return this.#headOutcome;
+  }
+
+  /** The client left, or the answer was cut: nothing that is written reaches anybody. */
+  get isGone(): boolean {
+    return this.#isGone;
+  }
+
+  /** The script has made its head, or nothing can be answered any more. */
+  get isAnswered(): boolean {
+    return this.res.headersSent || this.#isOver;
+  }
+
+  /** How it ended; final once the response is closed. */
+  get outcome(): DispatchOutcomeName {
+    if (this.#isCut) {
+      return this.#outcome ?? "truncated";
+    }
+    if (this.#isGone) {
+      return "client_gone";
+    }
+    return this.#headOutcome ?? this.#outcome ?? "answered";
+  }
+
+  /** Marks how the call ends, before its head is made. */
+  mark(outcome: DispatchOutcomeName): void {
+    this.#outcome = outcome;
+  }
+
+  /** Runs `listener` once when the answer can reach nobody any more. Returns how to stop listening. */
+  onGone(listener: () => void): () => void {
+    if (this.#isGone) {
+      listener();
+      return () => {};
+    }
+    const listeners = (this.#listeners ??= new Set());
+    listeners.add(listener);
+    return () => {
+      listeners.delete(listener);
+    };
+  }
+
+  /** A signal for APIs that want one; made on demand, it costs more than a listener. */
+  get signal(): AbortSignal {
+    if (this.#controller === null) {
+      const controller = new AbortController();
+      this.#controller = controller;
+      this.onGone(() => controller.abort());
+    }
+    return this.#controller.signal;
+  }
+
+  /** The response is closed, finished or not. */
+  close(): void {
+    this.#isOver = true;
+    if (!this.res.writableFinished) {
+      this.#isGone = true;
+      for (const listener of this.#listeners ?? []) {
+        listener();
+      }
+    }
+    this.#listeners = null;
+  }
+
+  /**
+   * Answers with one of the host's own errors in place of whatever the script staged. When a part of the script's
+   * answer is already out, the connection is cut instead: truncation is the only honest signal left.
+   */
+  refuse(code: ErrorCode, outcome?: DispatchOutcomeName): void {
+    const ends = outcome ?? OUTCOME_OF[code] ?? "script_error";
+    if (this.res.isHeadOut || this.res.destroyed) {
+      this.cut(ends === "timed_out" ? "truncated" : ends);
+      return;
+    }
+    this.#outcome = ends;
+    this.#isOver = true;
+    const body = Buffer.from(errorBody(code, undefined, this.auditId ?? undefined));
+    const fields = [...errorFields(code), "Content-Length", String(body.length)];
+    if (this.auditId !== null) {
+      fields.push("X-Hoody-Hook-Audit", this.auditId);
+    }
+    this.res.startOver();
+    this.res.sendDate = true;
+    // The prototype's methods: a script may have put others on the object.
+    HostResponse.prototype.writeHead.call(this.res, statusOf(code), fields);
+    HostResponse.prototype.end.call(this.res, body, "latin1");
+  }
+
+  /** Destroys the response's connection; what was sent stays incomplete. */
+  cut(outcome: DispatchOutcomeName): void {
+    if (this.res.writableFinished || this.#isCut) {
+      return;
+    }
+    this.#outcome = outcome;
+    this.#isCut = true;
+    this.#isOver = true;
+    this.res.socket?.destroy();
+    this.res.destroy();
+  }
+}

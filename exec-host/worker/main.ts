@@ -1,0 +1,142 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { realpathSync } from "node:fs";
+import { createServer as createHttpServer } from "node:http";
+import { systemClock } from "../../policy/kernel/clock.ts";
+import { createHttp1Client } from "../../policy/kernel/http1/client.ts";
+import { PROTOCOL_VERSION, type StartMessage } from "../protocol.ts";
+import { currentCall } from "./call.ts";
+import { openChannel } from "./channel.ts";
+import { createDeployments } from "./deployments.ts";
+import { harden } from "./harden.ts";
+import { HostRequest, HostResponse } from "./host-message.ts";
+import { createJournal } from "./journal.ts";
+import { warmUp } from "./modules.ts";
+import { createScriptFetch } from "./script-fetch.ts";
+import { describeError, installConsole } from "./script-console.ts";
+import { createServer, type Server } from "./serve.ts";
+
+/**
+ * Entry of the worker process: it runs one container's scripts. Configuration and secret come over the channel,
+ * requests over its own unix socket. It ends when the channel closes.
+ */
+const clock = systemClock;
+let server: Server | null = null;
+
+const channel = openChannel({
+  message(message) {
+    if (message.type === "start") {
+      if (server === null) {
+        start(message);
+      }
+    } else {
+      channel.send({
+        type: "pong",
+        seq: message.seq,
+        active: server?.active ?? 0,
+        heapUsedBytes: process.memoryUsage.rss() === 0 ? 0 : process.memoryUsage().heapUsed,
+      });
+    }
+  },
+  closed: () => process.exit(0),
+});
+const journal = createJournal(clock, (message) => channel.send(message));
+
+function start(message: StartMessage): void {
+  try {
+    if (message.version !== PROTOCOL_VERSION) {
+      throw new Error(`protocol version ${message.version} is not ${PROTOCOL_VERSION}`);
+    }
+    const root = realpathSync(message.scriptsRoot);
+    const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
+    const secret = digest(message.secret);
+    server = createServer(
+      {
+        clock,
+        journal,
+        deployments: createDeployments(
+          clock,
+          root,
+          createScriptFetch(),
+          message.limits.maxDeployments,
+        ),
+        upstream: {
+          client: createHttp1Client({ clock }),
+          limits: {
+            connectMs: message.limits.upstreamConnectMs,
+            idleMs: message.limits.upstreamIdleMs,
+            maxHeaderBytes: message.limits.maxHeaderBytes,
+          },
+        },
+      },
+      {
+        root,
+        limits: message.limits,
+        isSecret: (presented) => timingSafeEqual(digest(presented), secret),
+      },
+    );
+    watchStrayFailures();
+    installConsole(journal);
+    harden(message.env);
+    listen(message, server);
+  } catch (error) {
+    failStart(error);
+  }
+}
+
+function listen(message: StartMessage, running: Server): void {
+  const http = createHttpServer(
+    {
+      IncomingMessage: HostRequest,
+      ServerResponse: HostResponse,
+      // The edge has read the head already; the envelope comes on top of what it let through.
+      maxHeaderSize: message.limits.maxHeaderBytes + ENVELOPE_BYTES,
+      requireHostHeader: false,
+      requestTimeout: 0,
+      headersTimeout: 0,
+      keepAliveTimeout: KEEP_ALIVE_MS,
+    },
+    running.serve,
+  );
+  http.maxHeadersCount = 0;
+  http.on("error", failStart);
+  http.listen(message.socketPath, () => {
+    channel.send({ type: "ready", version: PROTOCOL_VERSION });
+    // What the first call needs is loaded before it comes, but after the parent knows that it may.
+    setImmediate(warmUp);
+  });
+}
+
+const ENVELOPE_BYTES = 65_536;
+const KEEP_ALIVE_MS = 60_000;
+
+/**
+ * Failures that no call awaits are logged with the call that started them, where that is known, and never end
+ * the process: other calls run in it.
+ */
+function watchStrayFailures(): void {
+  process.on("unhandledRejection", (error) => {
+    reportStray("unhandled rejection", error);
+  });
+  process.setUncaughtExceptionCaptureCallback((error) => {
+    const call = reportStray("uncaught", error);
+    if (call !== undefined && !call.isAnswered) {
+      call.refuse(call.envelope.kind === "hook" ? "HOOK_SCRIPT_ERROR" : "SCRIPT_ERROR");
+    }
+  });
+}
+
+function reportStray(what: string, error: unknown) {
+  const call = currentCall.getStore();
+  const text = `${what}: ${describeError(error)}`;
+  if (call === undefined) {
+    journal.logHost("error", "", text);
+  } else {
+    journal.log(call, call.isAnswered ? "debug" : "error", text);
+  }
+  return call;
+}
+
+function failStart(error: unknown): void {
+  channel.send({ type: "failed", message: describeError(error) });
+  channel.flush(() => process.exit(1));
+}

@@ -1,0 +1,460 @@
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, relative } from "node:path";
+import { pathToFileURL } from "node:url";
+import { Script, SourceTextModule, SyntheticModule, type Module } from "node:vm";
+import type { Clock } from "../../policy/kernel/clock.ts";
+import { isModulePackage, resolveModule, type ModuleUse } from "../scripts/resolve-module.ts";
+import { loadParser, parseSource, SourceError } from "../scripts/source.ts";
+import { isSameStamp, readStamp, type Stamp } from "../scripts/stamp.ts";
+
+/** A file that could not be loaded. The message names the author's file and line. */
+export class ScriptLoadError extends Error {
+  override readonly name = "ScriptLoadError";
+}
+
+/** One loaded helper or package file. */
+export interface ModuleRecord {
+  readonly file: string;
+  /** Set when the file, or one it depends on, changed: the record is out of the cache and is not used again. */
+  isStale: boolean;
+}
+
+/** Whoever loads modules and has to be loaded again when they change: a script, or another module. */
+export interface ModuleOwner {
+  /** Absolute; relative specifiers start here. */
+  readonly file: string;
+  readonly uses: Set<ModuleRecord>;
+}
+
+/** The modules of one deployment: their state lives as long as their files stay as they are. */
+export interface ModuleCache {
+  require(owner: ModuleOwner, specifier: string): unknown;
+  resolve(owner: ModuleOwner, specifier: string, use: ModuleUse): string;
+  /** The evaluated module, as V8 wants it from a dynamic import. */
+  importModule(owner: ModuleOwner, specifier: string): Promise<Module>;
+  /** Instantiates a script that is an ES module itself and returns its namespace once evaluated. */
+  evaluate(
+    owner: ModuleOwner,
+    name: string,
+    code: string,
+    prefix: string,
+    host: object,
+  ): Promise<object>;
+  /** Drops what changed on disk. Cheap when asked often. */
+  refresh(): void;
+}
+
+const nodeRequire = createRequire(import.meta.url);
+
+/** A changed helper is live within 200 ms (decision 46). */
+const HELPER_CHECK_MS = 100;
+/** Files of installed packages change with an installation, not with an edit. */
+const PACKAGE_CHECK_MS = 1000;
+const MAX_MODULE_BYTES = 16 * 1024 * 1024;
+
+type RequireFunction = ((specifier: string) => unknown) & {
+  resolve: (specifier: string) => string;
+};
+
+interface CommonModule {
+  exports: unknown;
+  readonly filename: string;
+  readonly id: string;
+  loaded: boolean;
+}
+
+class LoadedModule implements ModuleRecord, ModuleOwner {
+  readonly file: string;
+  readonly stamp: Stamp | null;
+  readonly uses = new Set<ModuleRecord>();
+  isStale = false;
+  common: CommonModule | null = null;
+  esm: Module | null = null;
+  constructor(file: string, stamp: Stamp | null) {
+    this.file = file;
+    this.stamp = stamp;
+  }
+}
+
+/** @param root scripts root, free of links. */
+export function createModuleCache(clock: Clock, root: string): ModuleCache {
+  const records = new Map<string, LoadedModule>();
+  const builtins = new Map<string, Module>();
+  let helpersChecked = clock.monotonic();
+  let packagesChecked = helpersChecked;
+
+  const nameOf = (file: string): string => relative(root, file);
+
+  function drop(record: LoadedModule): void {
+    record.isStale = true;
+    if (records.get(record.file) === record) {
+      records.delete(record.file);
+    }
+  }
+
+  /** A record is stale when its file changed or anything it uses is. */
+  function refresh(): void {
+    const now = clock.monotonic();
+    if (now - helpersChecked < HELPER_CHECK_MS || records.size === 0) {
+      return;
+    }
+    helpersChecked = now;
+    const withPackages = now - packagesChecked >= PACKAGE_CHECK_MS;
+    if (withPackages) {
+      packagesChecked = now;
+    }
+    let isChanged = false;
+    for (const record of records.values()) {
+      const isDue = withPackages || !record.file.includes("/node_modules/");
+      if (isDue && !isSameStamp(record.stamp, readStamp(record.file))) {
+        drop(record);
+        isChanged = true;
+      }
+    }
+    while (isChanged) {
+      isChanged = false;
+      for (const record of records.values()) {
+        if ([...record.uses].some((used) => used.isStale)) {
+          drop(record);
+          isChanged = true;
+        }
+      }
+    }
+  }
+
+  function locate(owner: ModuleOwner, specifier: string, use: ModuleUse) {
+    if (typeof specifier !== "string" || specifier === "") {
+      throw new TypeError("a module specifier must be a text that is not empty");
+    }
+    return resolveModule(root, owner.file, specifier, use);
+  }
+
+  function readSource(file: string): { text: string; stamp: Stamp | null } {
+    const stamp = readStamp(file);
+    if (stamp !== null && stamp.size > MAX_MODULE_BYTES) {
+      throw new ScriptLoadError(`${nameOf(file)}: larger than ${MAX_MODULE_BYTES} bytes`);
+    }
+    return { text: readFileSync(file, "utf8"), stamp };
+  }
+
+  /** The record of a file, with its code loaded but not necessarily evaluated. */
+  function obtain(owner: ModuleOwner, file: string): LoadedModule {
+    const known = records.get(file);
+    if (known !== undefined) {
+      owner.uses.add(known);
+      return known;
+    }
+    const { text, stamp } = readSource(file);
+    const record = new LoadedModule(file, stamp);
+    records.set(file, record);
+    owner.uses.add(record);
+    try {
+      load(record, text);
+    } catch (error) {
+      drop(record);
+      throw error;
+    }
+    return record;
+  }
+
+  function load(record: LoadedModule, text: string): void {
+    const { file } = record;
+    if (file.endsWith(".json")) {
+      record.common = { exports: parseJson(file, text), filename: file, id: file, loaded: true };
+      return;
+    }
+    const isTypeScript = /\.[cm]?ts$/.test(file);
+    const parsed = withPlace(nameOf(file), () => parseSource(text, isTypeScript));
+    const isEsm =
+      /\.m[jt]s$/.test(file) ||
+      parsed.shape === "esm" ||
+      parsed.imports.length > 0 ||
+      (parsed.shape === "body" && !/\.c[jt]s$/.test(file) && isModulePackage(root, file));
+    if (isEsm) {
+      record.esm = createEsm(record, nameOf(file), parsed.javascript, "", null);
+      return;
+    }
+    evaluateCommon(record, parsed.code);
+  }
+
+  function parseJson(file: string, text: string): unknown {
+    try {
+      return JSON.parse(text.replace(/^\uFEFF/, "")) as unknown;
+    } catch (error) {
+      throw new ScriptLoadError(`${nameOf(file)}: ${(error as Error).message}`, { cause: error });
+    }
+  }
+
+  function evaluateCommon(record: LoadedModule, code: string): void {
+    const { file } = record;
+    const module: CommonModule = { exports: {}, filename: file, id: file, loaded: false };
+    record.common = module;
+    const prefix = "(function (exports, require, module, __filename, __dirname, importMeta_) {";
+    const script = compile(
+      `${prefix}${neutralHead(code)}\n})`,
+      nameOf(file),
+      prefix.length,
+      record,
+    );
+    const run = script.runInThisContext() as (...scope: unknown[]) => void;
+    run.call(
+      module.exports,
+      module.exports,
+      requireOf(record),
+      module,
+      file,
+      dirname(file),
+      metaOf(record),
+    );
+    module.loaded = true;
+  }
+
+  function compile(code: string, name: string, shift: number, owner: ModuleOwner): Script {
+    return compileScript(code, name, shift, (specifier) => importModule(owner, specifier));
+  }
+
+  function requireOf(owner: ModuleOwner): RequireFunction {
+    const require_ = (specifier: string): unknown => requireModule(owner, specifier);
+    return Object.assign(require_, {
+      resolve: (specifier: string) => resolveFor(owner, specifier, "require"),
+    });
+  }
+
+  function metaOf(owner: ModuleOwner): object {
+    return describeModule(owner, (specifier) => resolveFor(owner, specifier, "import"));
+  }
+
+  function resolveFor(owner: ModuleOwner, specifier: string, use: ModuleUse): string {
+    const target = locate(owner, specifier, use);
+    return target.kind === "builtin" ? target.name : target.file;
+  }
+
+  function requireModule(owner: ModuleOwner, specifier: string): unknown {
+    const target = locate(owner, specifier, "require");
+    if (target.kind === "builtin") {
+      return nodeRequire(target.name) as unknown;
+    }
+    const record = obtain(owner, target.file);
+    if (record.common !== null) {
+      return record.common.exports;
+    }
+    return requireEsm(record);
+  }
+
+  /** A synchronous look at an ES module, possible unless it awaits at its top level. */
+  function requireEsm(record: LoadedModule): unknown {
+    const module = record.esm as SourceTextModule;
+    try {
+      link(record);
+      if (module.status === "linked") {
+        if (module.hasAsyncGraph()) {
+          throw new ScriptLoadError(`${nameOf(record.file)} awaits at its top level: use import()`);
+        }
+        module.evaluate().catch(() => {}); // the status tells, at once
+      }
+      if (module.status === "errored") {
+        throw module.error;
+      }
+    } catch (error) {
+      drop(record);
+      throw error;
+    }
+    const namespace = module.namespace as Record<string, unknown>;
+    return Object.hasOwn(namespace, "module.exports") ? namespace["module.exports"] : namespace;
+  }
+
+  async function importModule(owner: ModuleOwner, specifier: string): Promise<Module> {
+    const target = locate(owner, specifier, "import");
+    if (target.kind === "builtin") {
+      return evaluated(builtin(target.name));
+    }
+    const record = obtain(owner, target.file);
+    try {
+      return await evaluated(link(record));
+    } catch (error) {
+      drop(record);
+      throw error;
+    }
+  }
+
+  /** The record's module with its whole graph linked. */
+  function link(record: LoadedModule): Module {
+    const module = (record.esm ??= wrapCommon(record));
+    if (module.status === "unlinked") {
+      linkGraph(record, module as SourceTextModule, new Set());
+      (module as SourceTextModule).instantiate();
+    }
+    return module;
+  }
+
+  function linkGraph(owner: ModuleOwner, module: SourceTextModule, seen: Set<Module>): void {
+    if (seen.has(module) || module.status !== "unlinked" || !("moduleRequests" in module)) {
+      return;
+    }
+    seen.add(module);
+    const targets = module.moduleRequests.map((request): Module => {
+      const target = locate(owner, request.specifier, "import");
+      if (target.kind === "builtin") {
+        return builtin(target.name);
+      }
+      const record = obtain(owner, target.file);
+      const inner = (record.esm ??= wrapCommon(record));
+      linkGraph(record, inner as SourceTextModule, seen);
+      return inner;
+    });
+    module.linkRequests(targets);
+  }
+
+  /** A CommonJS or JSON module as ES modules see it: its exports as default, and by name where it has names. */
+  function wrapCommon(record: LoadedModule): Module {
+    return synthetic(nameOf(record.file), record.common?.exports);
+  }
+
+  function builtin(name: string): Module {
+    const known = builtins.get(name);
+    if (known !== undefined) {
+      return known;
+    }
+    const module = synthetic(name, nodeRequire(name));
+    builtins.set(name, module);
+    return module;
+  }
+
+  function createEsm(
+    owner: ModuleOwner,
+    name: string,
+    code: string,
+    prefix: string,
+    host: object | null,
+  ): SourceTextModule {
+    return withPlace(
+      name,
+      () =>
+        new SourceTextModule(prefix + neutralHead(code), {
+          identifier: name,
+          columnOffset: -prefix.length,
+          initializeImportMeta(meta) {
+            Object.assign(meta, metaOf(owner), host === null ? {} : { host });
+          },
+          importModuleDynamically: (specifier) => importModule(owner, specifier),
+        }),
+    );
+  }
+
+  return {
+    require: requireModule,
+    resolve: resolveFor,
+    importModule,
+    refresh,
+    async evaluate(owner, name, code, prefix, host) {
+      const module = createEsm(owner, name, code, prefix, host);
+      linkGraph(owner, module, new Set());
+      module.instantiate();
+      await module.evaluate();
+      return module.namespace;
+    },
+  };
+}
+
+async function evaluated(module: Module): Promise<Module> {
+  if (module.status === "unlinked" && !("moduleRequests" in module)) {
+    await module.link(() => {
+      throw new Error("a built-in imports nothing");
+    });
+  }
+  if (module.status === "linked" || module.status === "evaluating") {
+    await module.evaluate();
+  }
+  if (module.status === "errored") {
+    throw module.error;
+  }
+  return module;
+}
+
+function synthetic(name: string, exports: unknown): Module {
+  const source =
+    (typeof exports === "object" || typeof exports === "function") && exports !== null
+      ? (exports as Record<string, unknown>)
+      : {};
+  const names = new Set(Object.keys(source).filter((key) => key !== "default"));
+  const isTranspiled = source["__esModule"] === true && Object.hasOwn(source, "default");
+  const module = new SyntheticModule(
+    ["default", "module.exports", ...names].filter(unique),
+    function set() {
+      module.setExport("default", isTranspiled ? source["default"] : exports);
+      module.setExport("module.exports", exports);
+      for (const key of names) {
+        if (key !== "module.exports") {
+          module.setExport(key, source[key]);
+        }
+      }
+    },
+    { identifier: name },
+  );
+  return module;
+}
+
+function unique(value: string, index: number, list: readonly string[]): boolean {
+  return list.indexOf(value) === index;
+}
+
+/** `import.meta` of a file. */
+export function describeModule(owner: ModuleOwner, resolve: (specifier: string) => string): object {
+  return {
+    dirname: dirname(owner.file),
+    filename: owner.file,
+    url: pathToFileURL(owner.file).href,
+    resolve: (specifier: string): string => {
+      const found = resolve(specifier);
+      return found.startsWith("/") ? pathToFileURL(found).href : found;
+    },
+  };
+}
+
+/** Compiles so that stack traces show the author's lines and columns; `shift` = characters put before line 1. */
+export function compileScript(
+  code: string,
+  name: string,
+  shift: number,
+  importModule: (specifier: string) => Promise<Module>,
+): Script {
+  return withPlace(
+    name,
+    () =>
+      new Script(code, {
+        filename: name,
+        columnOffset: -shift,
+        importModuleDynamically: (specifier) => importModule(specifier),
+      }),
+  );
+}
+
+/** A shebang or byte order mark is fine in a file, not inside the function we make of it. */
+export function neutralHead(code: string): string {
+  const text = code.startsWith("\uFEFF") ? code.slice(1) : code;
+  return text.startsWith("#!") ? `//${text.slice(2)}` : text;
+}
+
+/** Runs a parser and turns what it throws into an error with file, line and column. */
+export function withPlace<T>(name: string, parse: () => T): T {
+  try {
+    return parse();
+  } catch (error) {
+    if (error instanceof SourceError) {
+      const place = `${name}:${error.line}:${error.column}`;
+      throw new ScriptLoadError(`${place}: SyntaxError: ${error.message}`, { cause: error });
+    }
+    if (error instanceof SyntaxError) {
+      // V8 puts `file:line` on the stack's first line.
+      const place = /^(.*:\d+)\n/.exec(error.stack ?? "")?.[1] ?? name;
+      throw new ScriptLoadError(`${place}: SyntaxError: ${error.message}`, { cause: error });
+    }
+    throw error;
+  }
+}
+
+/** Loads the parser ahead of the first script. */
+export function warmUp(): void {
+  loadParser();
+}

@@ -1,0 +1,157 @@
+import type { BodySink, BodySource } from "../../policy/kernel/exchange.ts";
+import { HookUpstreamError } from "./hook-upstream-error.ts";
+import { toBytes, type HostRequest } from "./host-message.ts";
+
+/** How the host treats the body of a call. */
+export interface BodyState {
+  /** The client sent one: a length above zero, or chunks. */
+  readonly isExpected: boolean;
+  /** The script reads the stream itself (`@rawBody`). */
+  readonly isRaw: boolean;
+  /** A helper has sent the live stream already. */
+  isTaken: boolean;
+}
+
+/** Whether a request's head announces a body (RFC 9112 6.3). */
+export function announcesBody(req: HostRequest): boolean {
+  if (req.headers["transfer-encoding"] !== undefined) {
+    return true;
+  }
+  const length = req.headers["content-length"];
+  return length !== undefined && Number(length) > 0;
+}
+
+/**
+ * Reads a whole body, at most `limit` bytes, and leaves it readable: a script that reads `req` as a stream finds
+ * the bytes still there. Null when the client broke off, `too-large` beyond the limit.
+ */
+export function bufferBody(req: HostRequest, limit: number): Promise<Buffer | "too-large" | null> {
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    const finish = (result: Buffer | "too-large" | null): void => {
+      req.off("readable", onReadable);
+      req.off("end", onEnd);
+      req.off("error", onFail);
+      req.off("close", onFail);
+      resolve(result);
+    };
+    const onReadable = (): void => {
+      for (
+        let chunk = req.read() as Buffer | null;
+        chunk !== null;
+        chunk = req.read() as Buffer | null
+      ) {
+        size += chunk.length;
+        if (size > limit) {
+          finish("too-large");
+          return;
+        }
+        chunks.push(chunk);
+      }
+      if (req.complete && size > 0) {
+        const body = chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks, size);
+        // In the same turn as the last read: the stream's end is announced only while nothing is left in it.
+        req.unshift(body);
+        finish(body);
+      }
+    };
+    const onEnd = (): void => finish(Buffer.concat(chunks, size));
+    const onFail = (): void => finish(null);
+    req.on("readable", onReadable);
+    req.on("end", onEnd);
+    req.on("error", onFail);
+    req.on("close", onFail);
+  });
+}
+
+/**
+ * The client's body for one upstream request: the buffered one where there is one, else the live stream.
+ *
+ * @throws HookUpstreamError `no-body` or `body-consumed`.
+ */
+export function clientBody(req: HostRequest, state: BodyState): BodySource | null {
+  const buffered = req.rawBody;
+  if (buffered !== undefined && buffered !== null) {
+    const bytes = typeof buffered === "string" ? Buffer.from(buffered) : toBytes(buffered);
+    if (bytes === null) {
+      throw new HookUpstreamError("no-body", "req.rawBody holds neither bytes nor text");
+    }
+    return bytesSource(bytes);
+  }
+  if (!state.isExpected) {
+    return null;
+  }
+  if (!state.isRaw) {
+    throw new HookUpstreamError("no-body", "req.rawBody was cleared");
+  }
+  if (state.isTaken) {
+    throw new HookUpstreamError("body-consumed", "the request body was already sent once");
+  }
+  if (req.readableDidRead || req.readableFlowing === true || req.destroyed) {
+    throw new HookUpstreamError(
+      "no-body",
+      "the request body was read before the helper was called",
+    );
+  }
+  state.isTaken = true;
+  return streamSource(req);
+}
+
+/** Bytes as a body; null for none at all. */
+export function bytesSource(bytes: Buffer): BodySource | null {
+  if (bytes.length === 0) {
+    return null;
+  }
+  return {
+    length: bytes.length,
+    start(sink) {
+      sink.data(bytes);
+      sink.end([]);
+    },
+    resume() {},
+    cancel() {},
+  };
+}
+
+/** The live body of a request. */
+function streamSource(req: HostRequest): BodySource {
+  const declared = req.headers["content-length"];
+  let detach = (): void => {};
+  return {
+    length: declared === undefined ? null : Number(declared),
+    start(sink: BodySink) {
+      const onData = (chunk: Buffer): void => {
+        if (!sink.data(chunk)) {
+          req.pause();
+        }
+      };
+      const onEnd = (): void => {
+        detach();
+        sink.end([]);
+      };
+      const onBreak = (): void => {
+        detach();
+        sink.fail(new Error("the client broke off its upload"));
+      };
+      detach = () => {
+        req.off("data", onData);
+        req.off("end", onEnd);
+        req.off("error", onBreak);
+        req.off("close", onBreak);
+      };
+      req.on("data", onData);
+      req.on("end", onEnd);
+      req.on("error", onBreak);
+      req.on("close", onBreak);
+    },
+    resume() {
+      req.resume();
+    },
+    cancel() {
+      detach();
+      // Nobody else reads the rest, and the next request on this connection waits behind it.
+      req.resume();
+    },
+  };
+}
