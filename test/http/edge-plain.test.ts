@@ -125,7 +125,7 @@ test("a client that leaves ends the request at the service", async ({ expect }) 
   client.send(`GET /wait HTTP/1.1\r\nHost: ${edge.host("terminal-1")}\r\n\r\n`);
   await upstream.waitForRequests(1);
   client.socket.destroy();
-  await upstream.waitUntil(() => upstream.closed.size === 1, 2000);
+  await upstream.waitUntil(() => upstream.closed.size === 1, 5000);
   expect(await edge.accessLine((line) => line["path"] === "/wait")).toMatchObject({
     status: 499,
     outcome: "client_gone",

@@ -180,9 +180,11 @@ export class NodeHttpExchange implements Exchange {
   /**
    * The client closed its sending side some time ago and nothing was heard since. It may be gone or may be waiting for
    * its answer; TCP tells the two apart only when something is sent. What is sent here means nothing to a client that
-   * still reads: an interim answer before the head, a leading zero of the next chunk size after it.
+   * still reads: an interim answer before the head, a leading zero of the next chunk size after it. An answer of known
+   * length has no room for either: there the next piece of the body tells. A connection whose client is gone takes the
+   * first bytes and refuses the second, so one probe is not enough.
    *
-   * @param written bytes that had been sent when the client closed its side.
+   * @param written bytes that had been sent when the client closed its side, or at the last probe.
    */
   probe(written: number): void {
     const socket = this.#response.socket;
@@ -197,12 +199,8 @@ export class NodeHttpExchange implements Exchange {
         );
         this.#continued = true;
       }
-    } else if (socket.bytesWritten === written) {
-      if (this.#chunked) {
-        socket.write("0", "latin1");
-      } else {
-        this.abort();
-      }
+    } else if (this.#chunked && socket.bytesWritten === written) {
+      socket.write("0", "latin1");
     }
   }
 

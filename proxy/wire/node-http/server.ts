@@ -48,7 +48,8 @@ export interface Http1Server {
 /** How long a connection that will not be used again is read, so that the client gets its answer before a reset. */
 const LINGER_MS = 2000;
 /** When a client that closed its sending side is tested for still being there. */
-const PROBE_MS = 400;
+const PROBE_MS = 250;
+const PROBES = 3;
 /** Pipelined requests that wait for the one before them; beyond this the connection is not read. */
 const MAX_WAITING = 16;
 
@@ -322,14 +323,21 @@ class ClientConnection implements ExchangeOwner {
 
   #halfClosed(): void {
     const exchange = this.#active;
-    if (exchange !== null) {
+    if (exchange === null) {
+      return;
+    }
+    const probeLater = (left: number): void => {
       const written = this.socket.bytesWritten;
       this.#shared.clock.after(PROBE_MS, () => {
         if (this.#active === exchange) {
           exchange.probe(written);
+          if (left > 1) {
+            probeLater(left - 1);
+          }
         }
       });
-    }
+    };
+    probeLater(PROBES);
   }
 
   #lingerOnEnd(): void {
