@@ -5,11 +5,17 @@ import {
   emptyContainerDocument,
   formatContainerDocument,
   type ContainerDocument,
+  type DecodedDocument,
 } from "../documents/container-document.ts";
-import { emptyProjectDocument } from "../documents/project-document.ts";
+import {
+  decodeProjectDocument,
+  emptyProjectDocument,
+  formatProjectDocument,
+  type ProjectDocument,
+} from "../documents/project-document.ts";
 import { ApiError } from "../kernel/json-api.ts";
 import { isSpecialName } from "../kernel/strict-json.ts";
-import { MAX_DOCUMENT_BYTES, type PolicyStore } from "../store/store.ts";
+import { MAX_DOCUMENT_BYTES, type DocumentKey, type PolicyStore } from "../store/store.ts";
 import { formatEtag } from "./if-match.ts";
 
 /** What the API knows of a configured container. */
@@ -36,20 +42,49 @@ export interface LoadedDocument<D> {
   readonly exists: boolean;
 }
 
-/** Reads a container's document. Throws an ApiError (503) when it cannot be used. */
-export async function loadContainer(
-  store: PolicyStore,
-  container: ContainerInfo,
-): Promise<LoadedDocument<ContainerDocument>> {
-  const { text } = await store.read(`containers/${container.id}`);
-  return { document: decodeContainer(text, container), exists: text !== null };
+/** How one kind of document is kept: the same steps for containers and projects. */
+export interface DocumentKind<D, T> {
+  key(target: T): DocumentKey;
+  empty(target: T): D;
+  decode(text: string, target: T): DecodedDocument<D>;
+  format(document: D): string;
+  /** Compiles the document; what is thrown keeps it from being stored. */
+  compile(document: D, target: T): void;
 }
 
-function decodeContainer(text: string | null, { id, project }: ContainerInfo): ContainerDocument {
+/** Documents of containers. */
+export const CONTAINERS: DocumentKind<ContainerDocument, ContainerInfo> = {
+  key: ({ id }) => `containers/${id}`,
+  empty: ({ id, project }) => emptyContainerDocument(project, id),
+  decode: (text, { id, project }) => decodeContainerDocument(text, project, id),
+  format: formatContainerDocument,
+  compile: (document) => void compilePolicy(document, emptyProjectDocument(document.project)),
+};
+
+/** Documents of projects, by project id. */
+export const PROJECTS: DocumentKind<ProjectDocument, string> = {
+  key: (id) => `projects/${id}`,
+  empty: emptyProjectDocument,
+  decode: decodeProjectDocument,
+  format: formatProjectDocument,
+  compile: (document, id) => void compilePolicy(emptyContainerDocument(id, id), document),
+};
+
+/** Reads a document. Throws an ApiError (503) when it cannot be used. */
+export async function loadDocument<D, T>(
+  store: PolicyStore,
+  kind: DocumentKind<D, T>,
+  target: T,
+): Promise<LoadedDocument<D>> {
+  const { text } = await store.read(kind.key(target));
+  return { document: decodeText(kind, text, target), exists: text !== null };
+}
+
+function decodeText<D, T>(kind: DocumentKind<D, T>, text: string | null, target: T): D {
   if (text === null) {
-    return emptyContainerDocument(project, id);
+    return kind.empty(target);
   }
-  const decoded = decodeContainerDocument(text, project, id);
+  const decoded = kind.decode(text, target);
   if (!decoded.ok) {
     throw unusable(decoded.reason);
   }
@@ -61,33 +96,43 @@ export function unusable(reason: string): ApiError {
   return new ApiError("SERVICE_UNAVAILABLE", `The stored document cannot be read: ${reason}`);
 }
 
+/** What a change makes of a document; `document: null` writes nothing. */
+export interface Edit<D, V> {
+  readonly document: D | null;
+  readonly value: V;
+}
+
+/** A document after a change, and what the change had to say. */
+export interface Changed<D, V> {
+  readonly document: D;
+  readonly version: number;
+  readonly value: V;
+}
+
 /**
- * One write to a container's document as one step: compare, change, compile, store. Nothing happens unless all of it
- * works. `change` returns null as document when there is nothing to write.
+ * One write to a document as one step: compare, change, compile, store. Nothing happens unless all of it works.
  *
  * Throws ApiErrors: 412, 503, and whatever `change` throws.
  */
-export async function changeContainer<T>(
+export async function changeDocument<D extends { readonly version: number }, T, V>(
   store: PolicyStore,
-  container: ContainerInfo,
+  kind: DocumentKind<D, T>,
+  target: T,
   expected: number,
-  change: (
-    document: ContainerDocument,
-    exists: boolean,
-  ) => { readonly document: ContainerDocument | null; readonly value: T },
-): Promise<{ readonly value: T; readonly version: number }> {
-  const result = await store.update(`containers/${container.id}`, expected, (text) => {
-    const before = decodeContainer(text, container);
-    const changed = change(before, text !== null);
-    if (changed.document === null) {
-      return { text: null, value: { value: changed.value, version: before.version } };
+  change: (document: D, exists: boolean) => Edit<D, V>,
+): Promise<Changed<D, V>> {
+  const result = await store.update(kind.key(target), expected, (text) => {
+    const before = decodeText(kind, text, target);
+    const { document, value } = change(before, text !== null);
+    if (document === null) {
+      return { text: null, value: { document: before, version: before.version, value } };
     }
     const version = before.version + 1;
-    const next = { ...changed.document, version };
-    const written = checkedText(formatContainerDocument(next));
-    // What is stored is what was compiled, from the very text that readers will get.
-    compilePolicy(decodeContainer(written, container), emptyProjectDocument(container.project));
-    return { text: written, value: { value: changed.value, version } };
+    const written = checkedText(kind.format({ ...document, version }));
+    // What gets compiled is the very text that every reader will get.
+    const stored = decodeText(kind, written, target);
+    kind.compile(stored, target);
+    return { text: written, value: { document: stored, version, value } };
   });
   if (result.kind === "done") {
     return result.value;

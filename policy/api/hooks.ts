@@ -36,8 +36,9 @@ import { ApiError, envelope, issuesError, readBody } from "../kernel/json-api.ts
 import { isJsonObject } from "../kernel/strict-json.ts";
 import type { PolicyStore } from "../store/store.ts";
 import {
-  changeContainer,
-  loadContainer,
+  changeDocument,
+  CONTAINERS,
+  loadDocument,
   OBJECT_ID,
   pathParameter,
   unusable,
@@ -92,7 +93,7 @@ function readEndpoints({ store, container }: HooksApiDeps): Omit<Endpoint, "tag"
       data: z.object({ hooks: z.record(z.string(), z.array(hookSchema)), ...version }),
       errors: [400, 404, 503],
       async handle(context) {
-        const { document } = await loadContainer(store, container(context));
+        const { document } = await loadDocument(store, CONTAINERS, container(context));
         const hooks = HOOKABLE_SERVICES.filter(
           (service) => rulesOf(document, service).length > 0,
         ).map((service) => [service, rulesOf(document, service).map(hookJson)] as const);
@@ -118,7 +119,7 @@ function readEndpoints({ store, container }: HooksApiDeps): Omit<Endpoint, "tag"
       errors: [400, 404, 422, 503],
       async handle(context) {
         const [info, service] = servicePath(context, container);
-        const { document } = await loadContainer(store, info);
+        const { document } = await loadDocument(store, CONTAINERS, info);
         return envelope(context, "Service hooks listed successfully", {
           service,
           hooks: readableRules(document, service).map(hookJson),
@@ -136,7 +137,7 @@ function readEndpoints({ store, container }: HooksApiDeps): Omit<Endpoint, "tag"
       errors: [400, 404, 422, 503],
       async handle(context) {
         const [id, info, service] = hookPath(context, container);
-        const { document } = await loadContainer(store, info);
+        const { document } = await loadDocument(store, CONTAINERS, info);
         const rules = readableRules(document, service);
         const position = findRule(rules, id);
         return envelope(context, "Hook retrieved successfully", {
@@ -170,30 +171,36 @@ function writeEndpoints({
         const [info, service] = servicePath(context, container);
         const expected = expectedVersion(context.req.header("if-match"));
         const body = await readBody(context, maxBodyBytes);
-        const { value, version } = await changeContainer(store, info, expected, (document) => {
-          const written = objectBody(body.json());
-          const rules = readableRules(document, service);
-          const position = positionSchema
-            .optional()
-            .safeParse(written["position"], { reportInput: true });
-          const rule = decodedRule(
-            document,
-            written,
-            position.success ? [] : atPosition(toIssues(position.error)),
-          );
-          const cap = capProblem(rules.length, countRules(document));
-          if (cap !== null) {
-            throw new ApiError("VALIDATION_ERROR", `Invalid hook: ${cap}`, [
-              { path: "", message: cap },
-            ]);
-          }
-          const hook: HookRule = { id: newUlid(clock.now()), ...rule };
-          const edited = insertRule(rules, hook, position.data);
-          return {
-            document: withRules(document, service, edited.rules),
-            value: { ...hook, position: edited.position },
-          };
-        });
+        const { value, version } = await changeDocument(
+          store,
+          CONTAINERS,
+          info,
+          expected,
+          (document) => {
+            const written = objectBody(body.json());
+            const rules = readableRules(document, service);
+            const position = positionSchema
+              .optional()
+              .safeParse(written["position"], { reportInput: true });
+            const rule = decodedRule(
+              document,
+              written,
+              position.success ? [] : atPosition(toIssues(position.error)),
+            );
+            const cap = capProblem(rules.length, countRules(document));
+            if (cap !== null) {
+              throw new ApiError("VALIDATION_ERROR", `Invalid hook: ${cap}`, [
+                { path: "", message: cap },
+              ]);
+            }
+            const hook: HookRule = { id: newUlid(clock.now()), ...rule };
+            const edited = insertRule(rules, hook, position.data);
+            return {
+              document: withRules(document, service, edited.rules),
+              value: { ...hook, position: edited.position },
+            };
+          },
+        );
         return envelope(
           context,
           "Hook created successfully",
@@ -214,17 +221,23 @@ function writeEndpoints({
       async handle(context) {
         const [info, service] = servicePath(context, container);
         const expected = expectedVersion(context.req.header("if-match"));
-        const { value, version } = await changeContainer(store, info, expected, (document) => {
-          if (document.brokenHooks !== null) {
-            // Clearing one service cannot tell its part from the others', whose gates must not vanish with it.
-            throw unusable(`${document.brokenHooks.reason}; the file has to be repaired by hand`);
-          }
-          const stored = document.hooks.has(service);
-          return {
-            document: stored ? withRules(document, service, []) : null,
-            value: rulesOf(document, service).length,
-          };
-        });
+        const { value, version } = await changeDocument(
+          store,
+          CONTAINERS,
+          info,
+          expected,
+          (document) => {
+            if (document.brokenHooks !== null) {
+              // Clearing one service cannot tell its part from the others', whose gates must not vanish with it.
+              throw unusable(`${document.brokenHooks.reason}; the file has to be repaired by hand`);
+            }
+            const stored = document.hooks.has(service);
+            return {
+              document: stored ? withRules(document, service, []) : null,
+              value: rulesOf(document, service).length,
+            };
+          },
+        );
         return envelope(context, "Hooks cleared successfully", {
           removed: value,
           ...versionMembers(context, version),
@@ -245,17 +258,23 @@ function writeEndpoints({
         const [id, info, service] = hookPath(context, container);
         const expected = expectedVersion(context.req.header("if-match"));
         const body = await readBody(context, maxBodyBytes);
-        const { value, version } = await changeContainer(store, info, expected, (document) => {
-          const written = objectBody(body.json());
-          const rules = readableRules(document, service);
-          existing(rules[findRule(rules, id)]);
-          const hook: HookRule = { id, ...decodedRule(document, written, []) };
-          const edited = existing(replaceRule(rules, hook));
-          return {
-            document: withRules(document, service, edited.rules),
-            value: { ...hook, position: edited.position },
-          };
-        });
+        const { value, version } = await changeDocument(
+          store,
+          CONTAINERS,
+          info,
+          expected,
+          (document) => {
+            const written = objectBody(body.json());
+            const rules = readableRules(document, service);
+            existing(rules[findRule(rules, id)]);
+            const hook: HookRule = { id, ...decodedRule(document, written, []) };
+            const edited = existing(replaceRule(rules, hook));
+            return {
+              document: withRules(document, service, edited.rules),
+              value: { ...hook, position: edited.position },
+            };
+          },
+        );
         return envelope(context, "Hook updated successfully", {
           hook: value,
           ...versionMembers(context, version),
@@ -274,7 +293,7 @@ function writeEndpoints({
       async handle(context) {
         const [id, info, service] = hookPath(context, container);
         const expected = expectedVersion(context.req.header("if-match"));
-        const { version } = await changeContainer(store, info, expected, (document) => {
+        const { version } = await changeDocument(store, CONTAINERS, info, expected, (document) => {
           const edited = existing(removeRule(readableRules(document, service), id));
           return { document: withRules(document, service, edited.rules), value: null };
         });
@@ -295,20 +314,26 @@ function writeEndpoints({
         const [id, info, service] = hookPath(context, container);
         const expected = expectedVersion(context.req.header("if-match"));
         const body = await readBody(context, maxBodyBytes);
-        const { value, version } = await changeContainer(store, info, expected, (document) => {
-          const written = objectBody(body.json());
-          const rules = readableRules(document, service);
-          existing(rules[findRule(rules, id)]);
-          const move = moveSchema.safeParse(written, { reportInput: true });
-          if (!move.success) {
-            throw issuesError("VALIDATION_ERROR", "Invalid position", toIssues(move.error));
-          }
-          const edited = existing(moveRule(rules, id, move.data.position));
-          return {
-            document: withRules(document, service, edited.rules),
-            value: hookJson(existing(edited.rules[edited.position]), edited.position),
-          };
-        });
+        const { value, version } = await changeDocument(
+          store,
+          CONTAINERS,
+          info,
+          expected,
+          (document) => {
+            const written = objectBody(body.json());
+            const rules = readableRules(document, service);
+            existing(rules[findRule(rules, id)]);
+            const move = moveSchema.safeParse(written, { reportInput: true });
+            if (!move.success) {
+              throw issuesError("VALIDATION_ERROR", "Invalid position", toIssues(move.error));
+            }
+            const edited = existing(moveRule(rules, id, move.data.position));
+            return {
+              document: withRules(document, service, edited.rules),
+              value: hookJson(existing(edited.rules[edited.position]), edited.position),
+            };
+          },
+        );
         return envelope(context, "Hook moved successfully", {
           hook: value,
           ...versionMembers(context, version),

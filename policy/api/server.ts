@@ -12,9 +12,11 @@ import type { Metrics } from "../kernel/metrics.ts";
 import type { PolicyCache } from "../store/cache.ts";
 import { StoreError, type PolicyStore } from "../store/store.ts";
 import { OBJECT_ID, pathParameter, type ContainerInfo } from "./context.ts";
+import { addDiscoveryEndpoints } from "./discovery.ts";
 import { addEndpoint } from "./endpoint.ts";
 import { addHookEndpoints } from "./hooks.ts";
 import { formatEtag } from "./if-match.ts";
+import { addPermissionEndpoints } from "./permissions.ts";
 import { storedVersion } from "../documents/version.ts";
 
 /** A limit as `GET /api/v1/meta/limits` shows it. */
@@ -95,7 +97,18 @@ export function createControlApi(
     return found;
   };
   addContainerEndpoints(app, deps, container);
+  const project = (context: Context): string => {
+    const id = pathParameter(context, "id", OBJECT_ID);
+    for (const info of deps.containers().values()) {
+      if (info.project === id) {
+        return id;
+      }
+    }
+    throw new ApiError("NOT_FOUND", "Resource not found: no container belongs to this project");
+  };
   addHookEndpoints(app, { store: deps.store, clock: deps.clock, maxBodyBytes, container });
+  addPermissionEndpoints(app, { store: deps.store, maxBodyBytes, container, project });
+  addDiscoveryEndpoints(app, { store: deps.store, maxBodyBytes, container, project });
 
   app.openAPIRegistry.registerComponent("securitySchemes", "bearer", {
     type: "http",
