@@ -44,18 +44,17 @@ export interface CommandSpec {
 
 /** A command that only groups others. */
 export function addGroup(parent: Command, name: string, summary: string): Command {
-  return addGlobalOptions(
-    parent.command(name).description(summary).showHelpAfterError(false),
-    true,
-  );
+  return parent.command(name).description(summary).showHelpAfterError(false);
 }
 
 /** A command that does something; its options and action are added by the caller. */
 export function addCommand(parent: Command, spec: CommandSpec): Command {
-  const command = parent.command(spec.usage).description(spec.summary).showHelpAfterError(false);
   const lines = spec.examples.map((line) => `  $ interpose ${line}`).join("\n");
-  command.addHelpText("after", `\nExamples:\n${lines}`);
-  return addGlobalOptions(command, false);
+  return parent
+    .command(spec.usage)
+    .description(spec.summary)
+    .showHelpAfterError(false)
+    .addHelpText("after", `\nExamples:\n${lines}`);
 }
 
 const GLOBAL_OPTIONS: readonly (() => Option)[] = [
@@ -72,15 +71,27 @@ const GLOBAL_OPTIONS: readonly (() => Option)[] = [
   () => new Option("-q, --quiet", "print results only: no headings, no confirmations"),
 ];
 
-/** Adds the options of {@link GlobalFlags}. Groups take them too, but only the last command's help lists them. */
-export function addGlobalOptions(command: Command, hidden: boolean): Command {
+/**
+ * Adds the options of {@link GlobalFlags} to a command and all below it, behind their own. Groups take them too,
+ * so that they can stand before a command's name, but only the commands' help lists them.
+ */
+export function addGlobalOptions(command: Command): void {
+  addOptions(command, command.commands.length > 0);
+  command.commands.forEach(addGlobalOptions);
+}
+
+/** Lets the options of {@link GlobalFlags} stand right behind the program's name; other commands keep their own. */
+export function addLeadingOptions(program: Command): void {
+  addOptions(program, true);
+}
+
+function addOptions(command: Command, hidden: boolean): void {
   for (const make of GLOBAL_OPTIONS) {
     const option = make();
     if (!command.options.some((known) => known.long === option.long)) {
       command.addOption(option.hideHelp(hidden).helpGroup("Connection and output:"));
     }
   }
-  return command;
 }
 
 /** The container that a command is about. */

@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { registerAliasCommands } from "./alias-commands.ts";
-import { addGlobalOptions } from "./command-kit.ts";
+import { addGlobalOptions, addLeadingOptions } from "./command-kit.ts";
 import { registerCompletionCommand } from "./completion-command.ts";
 import { registerContainerCommands, registerProjectCommands } from "./container-commands.ts";
 import { registerExplainCommand } from "./explain-command.ts";
@@ -20,12 +20,14 @@ export function registerApiCommands(program: Command, io: CommandIo): void {
     writeErr: (text) => io.stderr.write(text),
     outputError: (text, write) => write(`${oneSentence(text)}\n`),
   });
-  addGlobalOptions(program, true);
+  const others = new Set(program.commands);
   registerContainerCommands(program, io);
   registerProjectCommands(program, io);
   registerAliasCommands(program, io);
   registerExplainCommand(program, io);
   registerTailCommand(program, io);
+  program.commands.filter((command) => !others.has(command)).forEach(addGlobalOptions);
+  addLeadingOptions(program);
   registerCompletionCommand(program, io);
 }
 
