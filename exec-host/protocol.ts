@@ -57,6 +57,8 @@ export interface StartMessage {
   /** Environment for scripts before their `.env` files; the process environment itself is empty. */
   readonly env: Readonly<Record<string, string>>;
   readonly limits: WorkerLimits;
+  /** Folder of the container's logs; only the management process gets it. */
+  readonly logsDir?: string;
 }
 
 export interface PingMessage {
@@ -221,6 +223,7 @@ export function decodeParentMessage(line: string): ParentMessage | null {
     dataDir,
     env: env as Record<string, string>,
     limits: limits as unknown as WorkerLimits,
+    ...(typeof value["logsDir"] === "string" ? { logsDir: value["logsDir"] } : {}),
   };
 }
 

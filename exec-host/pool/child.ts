@@ -20,6 +20,7 @@ import { wrapCommand, type Confinement } from "./confinement.ts";
 
 /** What one worker process may use. Paths are absolute. */
 export interface ChildSpec {
+  readonly role: ChildRole;
   /** Working directory; must exist. */
   readonly cwd: string;
   /** Files and folders it may read, besides the product's own sources. */
@@ -68,7 +69,12 @@ const OUTPUT_GRACE_MS = 50;
 const PROBE_MS = 5000;
 
 const extension = import.meta.url.endsWith(".ts") ? ".ts" : ".js";
-const workerEntry = fileURLToPath(new URL(`../worker/main${extension}`, import.meta.url));
+/** What a process is for: to run scripts, or to answer the management routes. */
+export type ChildRole = "scripts" | "manage";
+const PROGRAMS: Readonly<Record<ChildRole, string>> = {
+  scripts: fileURLToPath(new URL(`../worker/main${extension}`, import.meta.url)),
+  manage: fileURLToPath(new URL(`../manage/main${extension}`, import.meta.url)),
+};
 const productRoot = fileURLToPath(new URL("../../", import.meta.url));
 
 /** Product files a worker reads: its own sources and the kernel they stand on, nothing that holds state. */
@@ -87,10 +93,17 @@ export function productReadPaths(): string[] {
 
 /**
  * Node's flags for a worker: the permission model with reads of its sources, scripts and data only, no child
- * processes, add-ons or threads unless allowed, and a bounded heap.
+ * processes, add-ons or threads unless allowed, and a bounded heap. `node:sqlite` opens files past the permission
+ * model (seen on 24.21), so it is switched off; so is the debugger that a signal from outside would start.
  */
 export function nodeFlags(spec: ChildSpec): string[] {
-  const flags = ["--permission", `--max-old-space-size=${spec.heapMb}`, ...WORKER_NODE_FLAGS];
+  const flags = [
+    "--permission",
+    "--no-experimental-sqlite",
+    "--disable-sigusr1",
+    `--max-old-space-size=${spec.heapMb}`,
+    ...WORKER_NODE_FLAGS,
+  ];
   for (const path of [...productReadPaths(), ...spec.readPaths, ...spec.writePaths]) {
     flags.push(`--allow-fs-read=${path}`);
   }
@@ -108,7 +121,7 @@ export function startChild(
   clock: Clock,
   spec: ChildSpec,
   handlers: ChildHandlers,
-  entry: string = workerEntry,
+  entry: string = PROGRAMS[spec.role],
 ): Child {
   const command = wrapCommand(spec.confinement, {
     command: process.execPath,

@@ -7,7 +7,7 @@ import { newHex } from "../../policy/kernel/ids.ts";
 import type { Log } from "../../policy/kernel/log.ts";
 import type { Metrics } from "../../policy/kernel/metrics.ts";
 import type { ExecutionRecord, LogLine, WorkerLimits } from "../protocol.ts";
-import { probeProgram } from "./child.ts";
+import { probeProgram, type ChildRole } from "./child.ts";
 import { detectConfinement, type Confinement } from "./confinement.ts";
 import { startWorker, type EndReason, type ExecContainer, type Worker } from "./worker.ts";
 
@@ -30,6 +30,7 @@ export interface ExecPoolDeps {
 }
 
 export interface ExecPoolOptions {
+  readonly role: ChildRole;
   /** From spawn to ready. */
   readonly startMs: number;
   /** A worker without requests for so long is stopped. */
@@ -49,6 +50,7 @@ export interface ExecPoolOptions {
 }
 
 export const DEFAULT_POOL_OPTIONS: ExecPoolOptions = {
+  role: "scripts",
   startMs: 10_000,
   idleMs: 600_000,
   drainMs: 5_000,
@@ -157,7 +159,6 @@ export async function createExecPool(
   const log = deps.log.child({ component: "exec" });
   const root = process.getuid?.() === 0;
   const confinement = options.confinement ?? (await detectConfinement(probeProgram, root));
-  log.info({ confinement: confinement.kind, open: confinement.open }, "script isolation");
   const runDir = makeRunDir(deps.dataDir);
   const slots = new Map<string, Slot>();
   let generation = 0;
@@ -315,6 +316,7 @@ export async function createExecPool(
   const launch = (slot: Slot): Worker => {
     const worker = startWorker(
       {
+        role: options.role,
         clock,
         confinement,
         dataDir: deps.dataDir,

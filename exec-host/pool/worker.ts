@@ -4,7 +4,7 @@ import type { ExecEndpoint } from "../../dispatcher/envelope.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { newToken } from "../../policy/kernel/ids.ts";
 import { PROTOCOL_VERSION, type WorkerLimits, type WorkerMessage } from "../protocol.ts";
-import { residentBytes, startChild, type Child } from "./child.ts";
+import { residentBytes, startChild, type Child, type ChildRole } from "./child.ts";
 import type { Confinement } from "./confinement.ts";
 
 /** What a container's worker runs with; the `embedded` form of a container's `exec` entry (contract.md 2). */
@@ -28,6 +28,7 @@ export interface ExecContainer {
 export type EndReason = "cpu" | "memory" | "crash" | "deploy" | "idle";
 
 export interface WorkerDeps {
+  readonly role: ChildRole;
   readonly clock: Clock;
   readonly confinement: Confinement;
   /** Below it: `containers/<id>/data`. */
@@ -76,6 +77,8 @@ export interface Worker {
 const MIN_HEAP_MB = 32;
 /** What a worker's process takes besides the JavaScript heap. */
 const RUNTIME_MB = 48;
+/** Scripts get at least so much over the size the process has when it is first looked at. */
+const MIN_ROOM_BYTES = 33_554_432;
 
 /**
  * Starts a worker for a container and races its readiness against its exit and a timer.
@@ -93,7 +96,9 @@ export function startWorker(
   const user = deps.confinement.root ? parseUser(container.user) : null;
   const dataDir = join(deps.dataDir, "containers", containerId, "data");
   const socketDir = join(deps.runDir, `${generation}-${newToken(6)}`);
-  makeFolders(deps, dataDir, socketDir, user);
+  const logsDir = join(deps.dataDir, "containers", containerId, "logs");
+  const manages = deps.role === "manage";
+  makeFolders(deps, [dataDir, socketDir], logsDir, user);
   const secret = newToken();
   const socketPath = join(socketDir, "s");
 
@@ -104,6 +109,7 @@ export function startWorker(
   let sawHeapLimit = false;
   let active = 0;
   let rssBytes = 0;
+  let baseBytes: number | null = null;
   let seq = 0;
   let pingAt: number | null = null;
   const ready = Promise.withResolvers<void>();
@@ -124,11 +130,14 @@ export function startWorker(
   const child: Child = startChild(
     clock,
     {
+      role: deps.role,
       cwd: dataDir,
-      readPaths: [`${container.scripts}/`, ...container.allow.read],
-      writePaths: [`${dataDir}/`, `${socketDir}/`, ...container.allow.write],
+      readPaths: manages ? [`${logsDir}/`] : [`${container.scripts}/`, ...container.allow.read],
+      writePaths: manages
+        ? [`${container.scripts}/`, `${socketDir}/`]
+        : [`${dataDir}/`, `${socketDir}/`, ...container.allow.write],
       heapMb: Math.max(MIN_HEAP_MB, container.memoryMb - RUNTIME_MB),
-      allowChildProcess: container.allow.childProcess,
+      allowChildProcess: !manages && container.allow.childProcess,
       user,
       confinement: deps.confinement,
     },
@@ -198,6 +207,7 @@ export function startWorker(
     dataDir,
     env: deps.env,
     limits: deps.limits,
+    ...(manages ? { logsDir } : {}),
   });
 
   return {
@@ -241,7 +251,9 @@ export function startWorker(
         return;
       }
       rssBytes = residentBytes(pid) ?? 0;
-      const limit = container.memoryMb * 1_048_576;
+      // A limit below what the engine itself needs would only restart it for ever.
+      baseBytes ??= rssBytes;
+      const limit = Math.max(container.memoryMb * 1_048_576, baseBytes + MIN_ROOM_BYTES);
       if (rssBytes > limit) {
         end("memory", `took ${Math.round(rssBytes / 1_048_576)} MiB of ${container.memoryMb}`);
       }
@@ -269,21 +281,30 @@ export function parseUser(text: string | null): { uid: number; gid: number } | n
  */
 function makeFolders(
   deps: WorkerDeps,
-  dataDir: string,
-  socketDir: string,
+  own: readonly string[],
+  logsDir: string,
   user: { uid: number; gid: number } | null,
 ): void {
-  mkdirSync(dataDir, { recursive: true, mode: 0o700 });
-  mkdirSync(socketDir, { recursive: true, mode: 0o700 });
+  for (const folder of own) {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+  }
+  mkdirSync(logsDir, { recursive: true, mode: 0o750 });
   if (user === null) {
     return;
   }
-  for (const folder of [dataDir, socketDir]) {
+  for (const folder of own) {
     chownSync(folder, user.uid, user.gid);
     chmodSync(folder, 0o700);
   }
-  const own = dirname(dataDir);
-  for (const folder of [own, dirname(own), deps.dataDir, deps.runDir]) {
+  chownSync(logsDir, -1, user.gid);
+  const container = dirname(logsDir);
+  for (const folder of [
+    container,
+    dirname(container),
+    deps.dataDir,
+    deps.runDir,
+    dirname(deps.runDir),
+  ]) {
     chmodSync(folder, 0o711);
   }
 }

@@ -1,4 +1,4 @@
-import { createRequire } from "node:module";
+import { createRequire, syncBuiltinESMExports } from "node:module";
 import { currentCall } from "./call.ts";
 
 /**
@@ -27,6 +27,14 @@ export function harden(env: Readonly<Record<string, string>>): void {
   replace(os, "setPriority", () => {
     throw denied("os.setPriority");
   });
+  // Flags of the engine name files it then writes to, past the permission model.
+  const v8 = createRequire(import.meta.url)("node:v8") as object;
+  for (const name of ["setFlagsFromString", "setHeapSnapshotNearHeapLimit"]) {
+    replace(v8, name, () => {
+      throw denied(`v8.${name}`);
+    });
+  }
+  syncBuiltinESMExports();
   const base = { ...env };
   Object.defineProperty(process, "env", {
     configurable: true,
