@@ -1,5 +1,5 @@
-import { stringify } from "yaml";
-import { safeLines, safeText } from "./safe-text.ts";
+import { Document, visit } from "yaml";
+import { isSafe, safeLines, safeText } from "./safe-text.ts";
 
 export const OUTPUT_FORMATS = ["table", "json", "yaml"] as const;
 export type OutputFormat = (typeof OUTPUT_FORMATS)[number];
@@ -27,9 +27,17 @@ export function formatJsonLine(data: unknown): string {
   return `${safeLines(JSON.stringify(data ?? null))}\n`;
 }
 
-/** `data` as YAML (1.2, core). Text that has control characters is in double quotes, escaped. */
+/** `data` as YAML (1.2, core). Text with control characters is in double quotes, where escapes are possible. */
 export function formatYaml(data: unknown): string {
-  return safeLines(stringify(data ?? null, { lineWidth: 0, aliasDuplicateObjects: false }));
+  const document = new Document(data ?? null, { aliasDuplicateObjects: false });
+  visit(document, {
+    Scalar(_key, node) {
+      if (typeof node.value === "string" && !isSafe(node.value)) {
+        node.type = "QUOTE_DOUBLE";
+      }
+    },
+  });
+  return safeLines(document.toString({ lineWidth: 0 }));
 }
 
 /** Left-aligned columns, two spaces between them. */

@@ -5,6 +5,11 @@
  */
 const UNSAFE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
 
+/** Whether `text` has no unsafe character but line feeds. */
+export function isSafe(text: string): boolean {
+  return text.replaceAll("\n", "").search(UNSAFE) < 0;
+}
+
 /** `text` on one line with every unsafe character written as its escape (`\x1b`, `\u202e`). */
 export function safeText(text: string): string {
   return text.toWellFormed().replaceAll(UNSAFE, escapeCharacter);

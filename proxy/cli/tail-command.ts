@@ -1,13 +1,12 @@
 import type { Command } from "commander";
-import { stringify } from "yaml";
 import type { AuditRecord, InterposeClient } from "../../client/client.ts";
 import { ApiError, ConnectionError } from "../../client/errors.ts";
 import { delay } from "../../policy/kernel/clock.ts";
 import { action, addCommand, containerOption, type Invocation } from "./command-kit.ts";
 import { parseInteger } from "./flags.ts";
 import { UsageError, type CommandIo } from "./io.ts";
-import { formatCell, formatJsonLine } from "./output.ts";
-import { safeLines, safeText } from "./safe-text.ts";
+import { formatCell, formatJsonLine, formatYaml } from "./output.ts";
+import { safeText } from "./safe-text.ts";
 
 interface TailFlags {
   readonly container: string;
@@ -204,7 +203,7 @@ function formatRecord(record: AuditRecord, format: "table" | "json" | "yaml"): s
     return formatJsonLine(record);
   }
   if (format === "yaml") {
-    return `---\n${safeLines(stringify(record, { lineWidth: 0 }))}`;
+    return `---\n${formatYaml(record)}`;
   }
   const parts = [
     record.ts,
