@@ -2,6 +2,7 @@ import {
   accessRuleSchema,
   defaultSchema,
   groupConfigSchema,
+  MAX_JWT_CONFIGS,
   isGroupName,
   parseRange,
   programBySpelling,
@@ -99,6 +100,17 @@ export function compileAccess(
         problems.push({ path: `/${layer}/${member}`, message: "expected an object" });
         readable = false;
       }
+    }
+  }
+
+  let tokens = 0;
+  for (const [name, configs] of groups) {
+    tokens += configs.filter(({ type }) => type === "jwt").length;
+    if (tokens > MAX_JWT_CONFIGS) {
+      groups.set(name, []);
+      broken.add(name);
+      const message = `at most ${MAX_JWT_CONFIGS} jwt configurations`;
+      problems.push({ path: toPointer(["container", "groups", name]), message });
     }
   }
 

@@ -10,6 +10,8 @@ import { PROTOCOLS, serviceBySpelling } from "./services.ts";
 
 const MAX_GROUPS = 256;
 const MAX_ALTERNATIVES = 32;
+/** JWT configurations of one container: each may cost a signature check on every request that carries a token. */
+export const MAX_JWT_CONFIGS = 64;
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}$/;
 const CIDR = /^(\d{1,3}\.){3}\d{1,3}\/(?:[0-9]|[12][0-9]|3[0-2])$/;
 const SOURCE = /^(?:header|cookie):[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}$/;
@@ -174,6 +176,12 @@ export const groupsSchema = namedRecord(
   (name) => (isGroupName(name) ? name : undefined),
   "not a group name: letters, digits, _ and -, at most 50",
   () => groupValueSchema,
+).refine(
+  (groups) =>
+    Object.values(groups)
+      .flat()
+      .filter(({ type }) => type === "jwt").length <= MAX_JWT_CONFIGS,
+  { error: `at most ${MAX_JWT_CONFIGS} jwt configurations` },
 );
 
 /** The stored forms of an access rule (edge-proxy.md 2.3). */

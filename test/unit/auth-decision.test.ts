@@ -88,6 +88,19 @@ describe("compileAccess()", () => {
     expect(closedPrograms.size).toBe(0);
   });
 
+  test("bounds the signature checks that one request can cost", ({ expect }) => {
+    const jwt = { type: "jwt", algorithm: "HS256", secret: "k", sources: ["header:X"] };
+    const groups = Object.fromEntries(
+      [30, 30, 5, 1].map((count, position) => [`g${position}`, Array<object>(count).fill(jwt)]),
+    );
+    const access = compileAccess({ groups }, null);
+    expect([...access.groups.values()].map(({ length }) => length)).toEqual([30, 30, 0, 0]);
+    expect(access.problems.map(({ path }) => path)).toEqual([
+      "/container/groups/g2",
+      "/container/groups/g3",
+    ]);
+  });
+
   test("hashes a password that a hand edit left in plain text", ({ expect }) => {
     const { groups } = compileAccess(
       { groups: { web: { type: "password", username: "u", password: "plain", salt: "s" } } },
