@@ -4,8 +4,8 @@ import { once } from "node:events";
 import type { Clock } from "../../../policy/kernel/clock.ts";
 import { newHex } from "../../../policy/kernel/ids.ts";
 import { captureOutput } from "./captured-output.ts";
-import { openChildPipes } from "./child-pipes.ts";
-import type { ChildPipes } from "./child-pipes.ts";
+import { openOutputPipes } from "./output-pipes.ts";
+import type { OutputPipes } from "./output-pipes.ts";
 import { killMarked, RUN_MARK } from "./leftovers.ts";
 
 /** Between the polite and the final signal. */
@@ -48,26 +48,26 @@ export async function runCommand(
   if (hook.signal.aborted) {
     return { end: "aborted", ...nothing, stderr: "", durationMs: 0 };
   }
-  let pipes: ChildPipes;
+  let pipes: OutputPipes;
   try {
-    pipes = await openChildPipes();
+    pipes = await openOutputPipes();
   } catch (cause) {
     return { end: "not_launched", ...nothing, stderr: reasonOf(cause), durationMs: elapsed() };
   }
   const mark = newHex(12);
   try {
-    const child = spawn("bash", ["--norc", "--noprofile", "-c", hook.command], {
+    const child = spawn("bash", [...PLAIN, BEHIND_A_PIPE, "bash", hook.command], {
       cwd: hook.cwd,
       env: { ...hook.env, [RUN_MARK]: mark },
       detached: true,
-      stdio: [...pipes.childFds],
+      stdio: ["pipe", ...pipes.childFds],
     });
     pipes.release();
     const stdout = captureOutput();
     const stderr = captureOutput();
     pipes.stdout.on("data", (chunk: Buffer) => stdout.push(chunk));
     pipes.stderr.on("data", (chunk: Buffer) => stderr.push(chunk));
-    pipes.stdin.end(hook.stdin);
+    child.stdin?.on("error", () => {}).end(hook.stdin); // a hook need not read its input
     const ended = await untilEnd(deps.clock, child, hook, mark);
     await untilDrained(deps.clock, pipes);
     const launchError = ended.launchError === undefined ? "" : reasonOf(ended.launchError);
@@ -84,6 +84,11 @@ export async function runCommand(
     pipes.destroy();
   }
 }
+
+/** No start-up files: a hook is to behave alike on every machine (decision 53). */
+const PLAIN = ["--norc", "--noprofile", "-c"] as const;
+/** The outer shell only puts a pipe in place of Node's socket, so that `/dev/stdin` can be opened, and becomes the hook's shell. */
+const BEHIND_A_PIPE = `exec bash ${PLAIN.join(" ")} "$1" < <(exec cat)`;
 
 interface Ended {
   readonly end: CommandResult["end"];
@@ -147,7 +152,7 @@ function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
 }
 
 /** The last output may still be in the pipe; a process that escaped with a copy of it is not waited for. */
-async function untilDrained(clock: Clock, pipes: ChildPipes): Promise<void> {
+async function untilDrained(clock: Clock, pipes: OutputPipes): Promise<void> {
   const open = [pipes.stdout, pipes.stderr].filter((pipe) => !pipe.closed && !pipe.readableEnded);
   const drained = Promise.all(open.map((pipe) => once(pipe, "close").catch(() => {}))); // errors close it too
   let timer: ReturnType<Clock["after"]> | undefined;

@@ -47,10 +47,7 @@ export function createCheckedRules(
   deps: { readonly settings: SessionSettings; readonly judge: Judge | null },
   options: { readonly fleet: boolean },
 ): CheckedRules {
-  async function blocker(
-    call: ToolCall,
-    settings: LoadedSettings,
-  ): Promise<FailClosedReason | null> {
+  async function blocker(settings: LoadedSettings): Promise<FailClosedReason | null> {
     const trust = await deps.settings.trust(settings);
     return failClosedReason({
       fleet: options.fleet,
@@ -70,7 +67,7 @@ export function createCheckedRules(
         return { kind: "pass" };
       }
       const asked = toAskedRules(covering);
-      const blocked = await blocker(call, settings);
+      const blocked = await blocker(settings);
       if (blocked !== null || deps.judge === null) {
         return unchecked(call, asked, blocked ?? "jev_no_key");
       }
