@@ -1,4 +1,5 @@
 import { ApiError, ConnectionError, ValidationError } from "./errors.ts";
+import { fetchFor } from "./localhost-fetch.ts";
 import { readSse, type SseFrame } from "./sse.ts";
 
 /** What a transport needs; times in ms, sizes in bytes. */
@@ -11,7 +12,7 @@ export interface TransportOptions {
   readonly timeoutMs?: number;
   /** Longest answer that is read. Default 64 MiB. */
   readonly maxAnswerBytes?: number;
-  /** The runtime's own `fetch` by default. */
+  /** The runtime's own `fetch` by default; on Node, hosts under `.localhost` are reached without a resolver. */
   readonly fetch?: typeof fetch;
 }
 
@@ -43,7 +44,7 @@ const MAX_ERROR_BYTES = 1_048_576;
 /** A transport over `fetch`. Throws {@link ValidationError} for an unusable `baseURL`. */
 export function createTransport(options: TransportOptions): Transport {
   const base = parseBase(options.baseURL);
-  const send = options.fetch ?? fetch;
+  const send = options.fetch ?? fetchFor(base);
   const timeoutMs = options.timeoutMs ?? DEFAULTS.timeoutMs;
   const maxAnswerBytes = options.maxAnswerBytes ?? DEFAULTS.maxAnswerBytes;
 

@@ -57,7 +57,7 @@ export async function resolveConnection(
 export async function connect(flags: ConnectionFlags, io: CommandIo): Promise<InterposeClient> {
   return new InterposeClient({
     ...(await resolveConnection(flags, io.env)),
-    fetch: io.fetch,
+    ...(io.fetch === undefined ? {} : { fetch: io.fetch }),
   });
 }
 

@@ -13,7 +13,8 @@ export interface CommandIo {
   /** `isTTY` decides whether questions are asked. */
   readonly stdin: Readable & { readonly isTTY?: boolean };
   readonly env: Readonly<Record<string, string | undefined>>;
-  readonly fetch: typeof fetch;
+  /** Absent: the client's own choice. */
+  readonly fetch?: typeof fetch;
   readonly clock: Clock;
   /** Ends commands that follow something; absent where the process itself is ended instead. */
   readonly signal?: AbortSignal;
@@ -38,7 +39,6 @@ export function createProcessIo(host: NodeJS.Process): CommandIo {
       return host.stdin; // opened only by a command that reads it: an open stdin keeps the process alive
     },
     env: host.env,
-    fetch,
     clock: foregroundClock,
     setExitCode: (code) => {
       host.exitCode = code;

@@ -47,7 +47,7 @@ export async function runCli(
     stderr: { write: (text) => (stderr += text) },
     stdin,
     env: options.env ?? {},
-    fetch: options.fetch ?? fetch,
+    ...(options.fetch === undefined ? {} : { fetch: options.fetch }),
     clock: options.clock ?? foregroundClock,
     ...(options.signal === undefined ? {} : { signal: options.signal }),
     setExitCode: (value) => (code = value),
