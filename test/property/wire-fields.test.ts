@@ -55,7 +55,8 @@ const plain = fc.constantFrom(
 /** Any case, and `_` for some of the `-`. */
 const spelled = (name: fc.Arbitrary<string>): fc.Arbitrary<string> =>
   fc.tuple(name, fc.infiniteStream(fc.nat(3))).map(([text, dice]) =>
-    [...text]
+    text
+      .split("")
       .map((char) => {
         const roll = dice.next().value ?? 0;
         return char === "-" ? (roll === 0 ? "_" : "-") : roll > 1 ? char.toUpperCase() : char;

@@ -1,4 +1,5 @@
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type {
   BodySink,
@@ -40,6 +41,7 @@ export class NodeHttpExchange implements Exchange {
   #over = false;
   #chunked = false;
   #continued = false;
+  #half = false;
   #listeners: (() => void)[] | null = null;
   answered = false;
 
@@ -111,6 +113,7 @@ export class NodeHttpExchange implements Exchange {
   sendContinue(): void {
     if (this.#waits && !this.answered && !this.#gone) {
       this.#waits = false;
+      this.#completeInterim();
       this.#continued = true;
       this.#response.writeContinue();
     }
@@ -122,6 +125,7 @@ export class NodeHttpExchange implements Exchange {
       return;
     }
     if (head.status > 101 && head.status < 200) {
+      this.#completeInterim();
       socket.write(
         `HTTP/1.1 ${head.status} ${head.reason}\r\n${writeFields(head.fields)}\r\n`,
         "latin1",
@@ -177,30 +181,45 @@ export class NodeHttpExchange implements Exchange {
     this.#over = true;
   }
 
-  /**
-   * The client closed its sending side some time ago and nothing was heard since. It may be gone or may be waiting for
-   * its answer; TCP tells the two apart only when something is sent. What is sent here means nothing to a client that
-   * still reads: an interim answer before the head, a leading zero of the next chunk size after it. An answer of known
-   * length has no room for either: there the next piece of the body tells. A connection whose client is gone takes the
-   * first bytes and refuses the second, so one probe is not enough.
-   *
-   * @param written bytes that had been sent when the client closed its side, or at the last probe.
-   */
-  probe(written: number): void {
+  probe(): boolean {
     const socket = this.#response.socket;
-    if (this.#gone || this.#over || socket === null || socket.destroyed) {
-      return;
+    if (socket === null || this.head.version === "1.0") {
+      return false;
     }
     if (!this.answered) {
-      if (this.head.version === "1.1") {
-        socket.write(
-          this.#continued ? "HTTP/1.1 102 Processing\r\n\r\n" : "HTTP/1.1 100 Continue\r\n\r\n",
-          "latin1",
-        );
-        this.#continued = true;
-      }
-    } else if (this.#chunked && socket.bytesWritten === written) {
+      this.#half = true;
+      socket.write(
+        this.#continued ? "HTTP/1.1 102 Processing\r\n" : "HTTP/1.1 100 Continue\r\n",
+        "latin1",
+      );
+      this.#continued = true;
+      return true;
+    }
+    return this.#probeChunk(socket);
+  }
+
+  probeAgain(): void {
+    const socket = this.#response.socket;
+    if (this.#half) {
+      this.#completeInterim();
+    } else if (socket !== null) {
+      this.#probeChunk(socket);
+    }
+  }
+
+  /** A leading zero of the next chunk's size. */
+  #probeChunk(socket: Socket): boolean {
+    if (this.#chunked && !this.#over) {
       socket.write("0", "latin1");
+    }
+    return this.#chunked;
+  }
+
+  /** Ends the interim answer of which a probe sent half; nothing else may come before that. */
+  #completeInterim(): void {
+    if (this.#half) {
+      this.#half = false;
+      this.#response.socket?.write("\r\n", "latin1");
     }
   }
 
@@ -222,6 +241,7 @@ export class NodeHttpExchange implements Exchange {
     if (this.#owner.closing) {
       this.#response.shouldKeepAlive = false;
     }
+    this.#completeInterim();
     this.#response.writeHead(head.status, reason, fields);
   }
 }
