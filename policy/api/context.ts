@@ -15,7 +15,7 @@ import {
 } from "../documents/project-document.ts";
 import { ApiError } from "../kernel/json-api.ts";
 import { isSpecialName } from "../kernel/strict-json.ts";
-import { MAX_DOCUMENT_BYTES, type DocumentKey, type PolicyStore } from "../store/store.ts";
+import { checkedSize, type DocumentKey, type PolicyStore } from "../store/store.ts";
 import { formatEtag } from "./if-match.ts";
 
 /** What the API knows of a configured container. */
@@ -128,7 +128,7 @@ export async function changeDocument<D extends { readonly version: number }, T, 
       return { text: null, value: { document: before, version: before.version, value } };
     }
     const version = before.version + 1;
-    const written = checkedText(kind.format({ ...document, version }));
+    const written = checkedSize(kind.format({ ...document, version }));
     // What gets compiled is the very text that every reader will get.
     const stored = decodeText(kind, written, target);
     kind.compile(stored, target);
@@ -146,17 +146,6 @@ export function staleVersion(version: number): ApiError {
     "PRECONDITION_FAILED",
     `etag_mismatch: the document is at ${formatEtag(version)}`,
   );
-}
-
-/** The text, unless it is too large to be read again. */
-export function checkedText(text: string): string {
-  if (Buffer.byteLength(text) > MAX_DOCUMENT_BYTES) {
-    throw new ApiError(
-      "VALIDATION_ERROR",
-      `A permissions document may have at most ${MAX_DOCUMENT_BYTES} bytes.`,
-    );
-  }
-  return text;
 }
 
 /** `file_version` and `etag` for `data`; sets the ETag field, too. */

@@ -9,11 +9,17 @@ import type { Clock } from "../kernel/clock.ts";
 import { ApiError, createJsonApi, envelope } from "../kernel/json-api.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Metrics } from "../kernel/metrics.ts";
+import type { Aliases } from "../store/aliases.ts";
+import type { AuditStore } from "../store/audit-store.ts";
 import type { PolicyCache } from "../store/cache.ts";
+import { createDocumentHealth } from "../store/health.ts";
 import { StoreError, type PolicyStore } from "../store/store.ts";
+import { addAliasEndpoints } from "./aliases.ts";
+import { addAuditEndpoints } from "./audit.ts";
 import { OBJECT_ID, pathParameter, type ContainerInfo } from "./context.ts";
 import { addDiscoveryEndpoints } from "./discovery.ts";
 import { addEndpoint } from "./endpoint.ts";
+import { addExplainEndpoint } from "./explain.ts";
 import { addHookEndpoints } from "./hooks.ts";
 import { formatEtag } from "./if-match.ts";
 import { addPermissionEndpoints } from "./permissions.ts";
@@ -53,6 +59,12 @@ export interface ControlApiDeps {
   /** State of each configured part; the API adds its own. */
   readonly readiness: () => Readonly<Record<string, PartState>>;
   readonly limits: () => readonly LimitInfo[];
+  /** Without it the alias calls answer 503. */
+  readonly aliases?: Aliases;
+  /** Without it the audit calls answer 503. */
+  readonly audit?: AuditStore;
+  /** Address of an alias for browsers; by default `https://<alias>.<node>`. */
+  readonly aliasUrl?: (alias: string) => string;
   /** Keys for identity claims, the active one first. */
   readonly publicKeys: () => readonly PublicKeyInfo[];
 }
@@ -108,6 +120,16 @@ export function createControlApi(
   };
   addHookEndpoints(app, { store: deps.store, clock: deps.clock, maxBodyBytes, container });
   addPermissionEndpoints(app, { store: deps.store, maxBodyBytes, container, project });
+  addExplainEndpoint(app, { cache: deps.cache, maxBodyBytes, container });
+  addAuditEndpoints(app, { audit: deps.audit ?? null, clock: deps.clock, container });
+  addAliasEndpoints(app, {
+    aliases: deps.aliases ?? null,
+    aliasUrl: deps.aliasUrl ?? ((alias) => `https://${alias}.${deps.node}`),
+    clock: deps.clock,
+    containers: deps.containers,
+    node: deps.node,
+    maxBodyBytes,
+  });
   addDiscoveryEndpoints(app, { store: deps.store, maxBodyBytes, container, project });
 
   app.openAPIRegistry.registerComponent("securitySchemes", "bearer", {
@@ -129,11 +151,14 @@ export function createControlApi(
 /** Health, readiness, metrics: for machines, without a token. */
 function addOpenRoutes(app: OpenAPIHono, deps: ControlApiDeps): void {
   app.get("/healthz", (context) => context.json({ status: "ok" }));
-  app.get("/readyz", (context) => {
-    const problem = deps.cache.storeProblem();
+  const health = createDocumentHealth(deps);
+  app.get("/readyz", async (context) => {
+    const problem = deps.cache.storeProblem() ?? deps.aliases?.problem() ?? null;
+    const invalid = await health.problem();
     const parts: Record<string, PartState> = {
       ...deps.readiness(),
       "policy store": problem === null ? { ok: true } : { ok: false, reason: problem },
+      "policy documents": invalid === null ? { ok: true } : { ok: false, reason: invalid },
     };
     const ready = Object.values(parts).every((part) => part.ok);
     context.header("Cache-Control", "no-store");

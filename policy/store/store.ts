@@ -57,3 +57,11 @@ export interface PolicyStore {
 export class StoreError extends Error {
   override readonly name = "StoreError";
 }
+
+/** The text, unless it is too large to be read again: then a StoreError. */
+export function checkedSize(text: string): string {
+  if (Buffer.byteLength(text) > MAX_DOCUMENT_BYTES) {
+    throw new StoreError(`a stored document may have at most ${MAX_DOCUMENT_BYTES} bytes`);
+  }
+  return text;
+}

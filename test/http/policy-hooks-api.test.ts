@@ -375,7 +375,9 @@ describe("stored data that cannot be read", () => {
 });
 
 test("open paths need no token", async () => {
-  const { call } = policyApi({ readiness: () => ({ edge: { ok: false, reason: "draining" } }) });
+  const { call } = policyApi({
+    readiness: () => ({ edge: { ok: false, reason: "draining" } }),
+  });
   expect((await call("GET", "/healthz", { token: null })).status).toBe(200);
   expect(await call("GET", "/readyz", { token: null })).toMatchObject({
     status: 503,

@@ -8,6 +8,8 @@ import { systemClock } from "../../policy/kernel/clock.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
 import { createMetrics } from "../../policy/kernel/metrics.ts";
 import { createPolicyCache } from "../../policy/store/cache.ts";
+import { createAliases } from "../../policy/store/aliases.ts";
+import { createAuditStore } from "../../policy/store/audit-store.ts";
 import { createFileStore } from "../../policy/store/file-store.ts";
 
 export const PROJECT = "67e89abc123def456789abcd";
@@ -48,7 +50,17 @@ export function policyApi(overrides: Partial<ControlApiDeps> = {}) {
   const containers = new Map<string, ContainerInfo>(
     [CONTAINER, OTHER_CONTAINER].map((id) => [id, { id, project: PROJECT, status: "running" }]),
   );
+  const log = silentLog();
+  const aliases = createAliases({ store, clock: systemClock, log });
+  const audit = createAuditStore({ clock: systemClock, log }, { dataDir });
+  onTestFinished(async () => {
+    aliases.close();
+    await audit.close();
+  });
   const app = createControlApi({
+    aliases,
+    audit,
+    aliasUrl: (alias) => `https://${alias}.local.example`,
     store,
     cache,
     metrics,
@@ -87,5 +99,5 @@ export function policyApi(overrides: Partial<ControlApiDeps> = {}) {
       body: type.includes("json") ? JSON.parse(text) : text,
     };
   };
-  return { app, call, store, cache, metrics, containers, dataDir };
+  return { app, call, store, cache, metrics, containers, dataDir, aliases, audit };
 }
