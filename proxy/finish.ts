@@ -1,7 +1,7 @@
 import { ERRORS, statusOf } from "../policy/kernel/errors.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
 import { EdgeError } from "../policy/kernel/errors.ts";
-import type { Log } from "../policy/kernel/log.ts";
+import { type Log, plainChild } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
 import { type Refusal, answerRefusal, refusal } from "./answer.ts";
 import type { RequestContext } from "./context.ts";
@@ -27,6 +27,7 @@ export function createFinisher(deps: {
   budget: RequestBudget;
 }): Finisher {
   const { clock, log, budget } = deps;
+  const access = plainChild(log);
   const meter = createMeter(deps.metrics);
 
   function finish(context: RequestContext, outcome: string, status: number): void {
@@ -39,11 +40,11 @@ export function createFinisher(deps: {
     const { head } = context.exchange;
     const destination = context.route?.destination;
     meter(destination?.program ?? "other", outcome, status, durationMs);
-    if (!log.isLevelEnabled("info")) {
+    if (!access.isLevelEnabled("info")) {
       return;
     }
     const path = context.path === "" ? (head.target.split("?", 1)[0] ?? "") : context.path;
-    log.info(
+    access.info(
       {
         reqId: context.id,
         clientIp: context.clientAddress,

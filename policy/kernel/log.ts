@@ -30,7 +30,7 @@ export function createLog(options: LogOptions, destination?: DestinationStream):
   const base = {
     level: options.level,
     base: null,
-    timestamp: () => `,"time":"${new Date().toISOString()}"`,
+    timestamp: () => `,"time":"${isoNow()}"`,
     formatters: { level: (label: string) => ({ level: label }) },
     redact: { paths: SECRET_KEYS.flatMap((key) => [key, `*.${key}`]), censor: "[redacted]" },
   };
@@ -38,7 +38,10 @@ export function createLog(options: LogOptions, destination?: DestinationStream):
     return pino(base, destination);
   }
   if (!options.pretty) {
-    return pino(base, pino.destination({ fd: 1, sync: false }));
+    // One write per log line costs as much as the request it tells of: lines are gathered for a tick of 50 ms.
+    const stdout = pino.destination({ fd: 1, sync: false, minLength: 8192, periodicFlush: 50 });
+    process.on("exit", () => stdout.flushSync());
+    return pino(base, stdout);
   }
   return pino({
     ...base,
@@ -52,6 +55,27 @@ export function createLog(options: LogOptions, destination?: DestinationStream):
       },
     },
   });
+}
+
+/**
+ * A child for lines whose members are all known to hold no secret: redaction walks every member of every line, and
+ * costs more than writing it.
+ */
+export function plainChild(log: Log): Log {
+  return log.child({}, { redact: [] });
+}
+
+let isoAt = 0;
+let iso = "";
+
+/** Now as RFC 3339; formatted once per millisecond. */
+function isoNow(): string {
+  const now = Date.now();
+  if (now !== isoAt) {
+    isoAt = now;
+    iso = new Date(now).toISOString();
+  }
+  return iso;
 }
 
 /** A logger that writes nothing. */
