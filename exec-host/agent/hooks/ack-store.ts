@@ -4,7 +4,7 @@ import { writeFileAtomic } from "../../../policy/kernel/atomic-file.ts";
 import type { Clock } from "../../../policy/kernel/clock.ts";
 import { AgentError } from "../errors.ts";
 import { isObject } from "../settings/canonical-json.ts";
-import { realLocation } from "../settings/places.ts";
+import { openLocation } from "../settings/places.ts";
 import { readWholeFile } from "../settings/read-file.ts";
 import type { TrustSnapshot } from "./trust.ts";
 
@@ -30,7 +30,7 @@ export function createAckStore(deps: { readonly clock: Clock }): AckStore {
   let tail: Promise<unknown> = Promise.resolve();
 
   async function record(profile: string, snapshot: TrustSnapshot): Promise<string> {
-    const path = await realLocation(fileOf(profile));
+    const path = await openLocation(fileOf(profile));
     const read = await readWholeFile(path);
     if (read.kind === "failed") {
       throw new AgentError("bad_request", "The record of acknowledgements cannot be written.", {
@@ -54,7 +54,7 @@ export function createAckStore(deps: { readonly clock: Clock }): AckStore {
 
   return {
     async has(profile, snapshot) {
-      const read = await readWholeFile(await realLocation(fileOf(profile)));
+      const read = await readWholeFile(await openLocation(fileOf(profile)));
       return read.kind === "read" && parseAcks(read.text).some((ack) => isSame(ack, snapshot));
     },
     add(profile, snapshot) {

@@ -11,9 +11,9 @@ export interface SettingsPlace {
   readonly layer: SettingsLayer;
   /** As it is shown to callers. */
   readonly path: string;
-  /** Its real location: every link resolved, also those in a part that exists; the file itself may be missing. */
+  /** Where it is opened: the folders resolved, the file itself not, so that a link in its place is seen as one. */
   readonly realPath: string;
-  /** The real location belongs to another realm's profile: the file is never read. */
+  /** The real location, the file itself resolved too, belongs to another realm's profile: the file is never read. */
   readonly foreign: boolean;
 }
 
@@ -45,8 +45,9 @@ export async function findPlaces(scope: SettingsScope): Promise<SettingsPlaces> 
   const profile = profileFolder(scope.home, scope.realm);
   const isForeign = await foreignTest(scope);
   const place = async (layer: SettingsLayer, path: string): Promise<SettingsPlace> => {
-    const realPath = await realLocation(path);
-    return { layer, path, realPath, foreign: isForeign(realPath) };
+    const realPath = await openLocation(path);
+    const foreign = isForeign(realPath) || isForeign(await realLocation(path));
+    return { layer, path, realPath, foreign };
   };
   if (scope.configDir !== null) {
     const project = await place("project", join(scope.configDir, "settings.json"));
@@ -99,6 +100,11 @@ export async function realLocation(path: string): Promise<string> {
       head = parent;
     }
   }
+}
+
+/** A file's path with its folder resolved and its own name left as it is: what is opened without following links. */
+export async function openLocation(path: string): Promise<string> {
+  return join(await realLocation(dirname(path)), basename(path));
 }
 
 function isWithin(path: string, folder: string): boolean {

@@ -32,7 +32,7 @@ const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
  * Reads a small text file once and as a whole: regular files only, no link followed at the end of the path, a fifo or
  * device never waited for, and the opened object is the one at `realPath`.
  *
- * @param realPath a path whose folders have been resolved (`realLocation`); it is the caller's to decide that it may be read.
+ * @param realPath a path whose folders have been resolved (`openLocation`); it is the caller's to decide that it may be read.
  */
 export async function readWholeFile(
   realPath: string,

@@ -5,7 +5,7 @@ import { AgentError } from "../errors.ts";
 import { parseSettings, SETTINGS_VERSION, versionOf } from "./document.ts";
 import { setMember } from "./json-text.ts";
 import { failureWords } from "./load.ts";
-import { realLocation } from "./places.ts";
+import { openLocation } from "./places.ts";
 import type { SettingsPlace } from "./places.ts";
 import { MAX_SETTINGS_BYTES, readWholeFile } from "./read-file.ts";
 
@@ -64,7 +64,7 @@ async function attempt<T>(
 ): Promise<T> {
   for (let i = 0; i < MAX_ATTEMPTS; i++) {
     // folders of the path may have become links since the place was found
-    if (place.foreign || (await realLocation(place.path)) !== place.realPath) {
+    if (place.foreign || (await openLocation(place.path)) !== place.realPath) {
       throw unwritable("moved", "changed its place");
     }
     const before = await readForWrite(place);
