@@ -1,5 +1,5 @@
 import { accessSync, constants } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 /**
  * What the platform offers to keep a worker apart, beyond Node's permission model. Found out once at start by
@@ -141,6 +141,21 @@ export function wrapCommand(confinement: Confinement, request: WrapRequest): Wra
   return { command: args[0] ?? request.command, args: args.slice(1), user };
 }
 
+/** What the engine, its helpers and name resolution need of the system; read only. */
+const SYSTEM_PATHS = [
+  "/usr",
+  "/bin",
+  "/sbin",
+  "/lib",
+  "/lib64",
+  "/etc/ssl",
+  "/etc/ca-certificates",
+  "/etc/resolv.conf",
+  "/etc/hosts",
+  "/etc/nsswitch.conf",
+  "/etc/localtime",
+];
+
 function bwrapArgs(request: {
   readonly readPaths: readonly string[];
   readonly writePaths: readonly string[];
@@ -158,18 +173,12 @@ function bwrapArgs(request: {
     "--tmpfs",
     "/tmp",
   );
-  for (const path of [
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib64",
-    "/etc/ssl",
-    "/etc/ca-certificates",
-  ]) {
-    args.push("--ro-bind-try", path, path);
+  // Folders on the way to a mount point would be closed to any user but root.
+  const bound = [...SYSTEM_PATHS, ...request.readPaths, ...request.writePaths];
+  for (const folder of [...new Set(bound.flatMap(ancestors))].sort()) {
+    args.push("--perms", "0711", "--dir", folder);
   }
-  for (const path of ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/localtime"]) {
+  for (const path of SYSTEM_PATHS) {
     args.push("--ro-bind-try", path, path);
   }
   for (const path of request.readPaths) {
@@ -183,6 +192,17 @@ function bwrapArgs(request: {
   }
   args.push("--chdir", request.cwd, "--");
   return args;
+}
+
+/** The folders above a path, without the root and those that are mounted anyway. */
+function ancestors(path: string): string[] {
+  const found: string[] = [];
+  for (let at = dirname(path); at !== "/" && at !== "."; at = dirname(at)) {
+    if (!/^\/(?:usr|bin|sbin|lib|lib64|tmp|dev|proc)$/.test(at)) {
+      found.push(at);
+    }
+  }
+  return found;
 }
 
 function describeOpen(

@@ -77,7 +77,7 @@ export interface Worker {
 const MIN_HEAP_MB = 32;
 /** What a worker's process takes besides the JavaScript heap. */
 const RUNTIME_MB = 48;
-/** Scripts get at least so much over the size the process has when it is first looked at. */
+/** Scripts get at least so much over the size the process has when it is ready. */
 const MIN_ROOM_BYTES = 33_554_432;
 
 /**
@@ -109,7 +109,7 @@ export function startWorker(
   let sawHeapLimit = false;
   let active = 0;
   let rssBytes = 0;
-  let baseBytes: number | null = null;
+  let baseBytes = 0;
   let seq = 0;
   let pingAt: number | null = null;
   const ready = Promise.withResolvers<void>();
@@ -152,6 +152,7 @@ export function startWorker(
               end("crash", `speaks protocol version ${message.version}`);
             } else if (state === "starting") {
               state = "ready";
+              baseBytes = residentBytes(child.enginePid() ?? 0) ?? 0;
               startTimer.cancel();
               ready.resolve();
             }
@@ -252,7 +253,6 @@ export function startWorker(
       }
       rssBytes = residentBytes(pid) ?? 0;
       // A limit below what the engine itself needs would only restart it for ever.
-      baseBytes ??= rssBytes;
       const limit = Math.max(container.memoryMb * 1_048_576, baseBytes + MIN_ROOM_BYTES);
       if (rssBytes > limit) {
         end("memory", `took ${Math.round(rssBytes / 1_048_576)} MiB of ${container.memoryMb}`);

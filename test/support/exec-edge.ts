@@ -10,8 +10,7 @@ import {
   type ExecCallOutcome,
 } from "../../dispatcher/dispatch.ts";
 import { createExecHostClient } from "../../dispatcher/exec-host-client.ts";
-import { createExecTargets, type ExecPlace } from "../../dispatcher/exec-target.ts";
-import type { ExecPool } from "../../exec-host/pool/pool.ts";
+import { createExecTargets, type ExecHosts, type ExecPlace } from "../../dispatcher/exec-target.ts";
 import type { CompiledRule, ScriptTarget } from "../../policy/compile/compiled-policy.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { sweepRequest } from "../../policy/kernel/fields.ts";
@@ -59,7 +58,7 @@ export function hookRule(script: Partial<ScriptTarget>, timeoutMs: number): Comp
 
 /** A server that dispatches every request it gets: the edge without hosts, rules and permissions. */
 export async function startSmallEdge(
-  pool: ExecPool | null,
+  pool: ExecHosts | null,
   options: SmallEdgeOptions = {},
 ): Promise<SmallEdge> {
   const metrics = createMetrics();

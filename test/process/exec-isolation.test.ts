@@ -1,0 +1,210 @@
+import { chmod, chown, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import {
+  bareConfinement,
+  detectConfinement,
+  wrapCommand,
+} from "../../exec-host/pool/confinement.ts";
+import { startSmallEdge, type SmallEdge } from "../support/exec-edge.ts";
+import { eventually } from "../support/exec-pool.ts";
+import { availableConfinements, startHost } from "../support/exec-scripts.ts";
+
+const kinds = await availableConfinements();
+const isRoot = process.getuid?.() === 0;
+
+/** Runs each expression in its own request and returns what it gave, or the code of its error. */
+const PROBE = `module.exports = async (req) => {
+  const code = Buffer.from(req.headers["x-code"], "base64").toString();
+  try {
+    const value = await (0, eval)("(async (require, process) => {" + code + "})")(require, process);
+    return { value: value === undefined ? null : value };
+  } catch (error) {
+    return { error: error.code ?? String(error.message) };
+  }
+};`;
+
+async function probe(edge: SmallEdge, code: string): Promise<{ value?: unknown; error?: string }> {
+  const answer = await fetch(edge.origin, {
+    headers: { "x-code": Buffer.from(code).toString("base64") },
+  });
+  return (await answer.json()) as { value?: unknown; error?: string };
+}
+
+async function startProbe(changes = {}, confinement = kinds[0]!) {
+  const setup = await startHost(changes, { confinement });
+  await setup.script("a", "hook.js", PROBE);
+  await writeFile(join(setup.dataDir, "control-token"), "the-control-token", { mode: 0o600 });
+  await mkdir(join(setup.dataDir, "containers/b/data"), { recursive: true });
+  await writeFile(join(setup.dataDir, "containers/b/data/secret"), "of b");
+  const edge = await startSmallEdge(setup.host);
+  return { ...setup, edge };
+}
+
+describe.for(kinds.map((kind) => [kind.kind, kind] as const))("a script under %s", ([, kind]) => {
+  test("reads and writes its own data folder only", async () => {
+    const { edge, dataDir, host } = await startProbe({}, kind);
+    const own = `require("fs").writeFileSync("note", "kept"); return [process.cwd(), require("fs").readFileSync("note", "utf8")];`;
+    expect(await probe(edge, own)).toEqual({
+      value: [join(dataDir, "containers/a/data"), "kept"],
+    });
+    expect(await readFile(join(dataDir, "containers/a/data/note"), "utf8")).toBe("kept");
+    await host.endpoint("b");
+    for (const path of [
+      join(dataDir, "control-token"),
+      join(dataDir, "containers/b/data/secret"),
+      join(dataDir, "containers/b/scripts"),
+      join(dataDir, "containers/a/logs"),
+      join(dataDir, "run"),
+      "/etc/shadow",
+      "/proc/self/environ",
+      `/proc/${process.pid}/environ`,
+      "/root",
+    ]) {
+      const read = `const s = require("fs"); return s.statSync(${JSON.stringify(path)}).isDirectory() ? s.readdirSync(${JSON.stringify(path)}) : s.readFileSync(${JSON.stringify(path)}, "utf8");`;
+      expect(await probe(edge, read), path).toMatchObject({
+        error: expect.stringMatching(/^(ERR_ACCESS_DENIED|ENOENT|EACCES)$/),
+      });
+    }
+    for (const path of [join(dataDir, "x"), join(dataDir, "containers/a/scripts/default/1/x.js")]) {
+      const write = `require("fs").writeFileSync(${JSON.stringify(path)}, "x")`;
+      expect(await probe(edge, write), path).toHaveProperty("error");
+    }
+    const link = `require("fs").symlinkSync(${JSON.stringify(join(dataDir, "control-token"))}, "link")`;
+    expect(await probe(edge, link)).toHaveProperty("error");
+  });
+
+  test("starts no process, thread, add-on or debugger, and opens no file past the runtime's checks", async () => {
+    const { edge, dataDir } = await startProbe({}, kind);
+    for (const code of [
+      `require("child_process").execSync("id")`,
+      `await new Promise((ok, no) => require("child_process").spawn("/bin/sh").on("error", no).on("spawn", ok))`,
+      `process.execve("/bin/true", ["true"], {})`,
+      `new (require("worker_threads").Worker)("1", { eval: true })`,
+      `process.dlopen({ exports: {} }, "/x.node")`,
+      `require("inspector").open(0)`,
+      `process.binding("process_wrap")`,
+      `new (require("node:sqlite").DatabaseSync)(${JSON.stringify(join(dataDir, "x.db"))})`,
+      `require("v8").setFlagsFromString("--trace-turbo")`,
+      `process.report.writeReport(${JSON.stringify(join(dataDir, "x.json"))})`,
+      `require("cluster").fork()`,
+    ]) {
+      expect(await probe(edge, code), code).toHaveProperty("error");
+    }
+  });
+
+  test("finds an empty environment", async () => {
+    const { edge } = await startProbe({}, kind);
+    expect(await probe(edge, "return Object.keys(process.env).length")).toEqual({ value: 0 });
+  });
+
+  test("cannot end the edge or another worker", async () => {
+    const { edge, host } = await startProbe({}, kind);
+    const other = await host.endpoint("b");
+    await probe(edge, `process.kill(process.ppid, "SIGKILL")`);
+    await probe(edge, `process.kill(${process.pid}, "SIGKILL")`);
+    await probe(edge, `process.kill(-1, "SIGKILL")`);
+    await probe(edge, `process.kill(0, "SIGKILL")`).catch(() => {});
+    expect((await host.endpoint("b")).generation).toBe(other.generation);
+    await host.endpoint("a");
+    expect(await probe(edge, "return 1")).toEqual({ value: 1 });
+  });
+
+  test("gets nothing from another container's socket", async () => {
+    const { edge, host } = await startProbe({}, kind);
+    const other = await host.endpoint("b");
+    const path = other.origin.kind === "unix" ? other.origin.path : "";
+    const call = `return await new Promise((ok, no) => require("http").get({ socketPath: ${JSON.stringify(path)}, path: "/" }, (r) => ok(r.statusCode)).on("error", no));`;
+    const result = await probe(edge, call);
+    expect(kind.kind === "bubblewrap" ? result.error : result.value).toBe(
+      kind.kind === "bubblewrap" ? "ENOENT" : 403,
+    );
+  });
+
+  test.runIf(isRoot)("runs as exec.user without the edge's privileges", async () => {
+    const { edge, dataDir, containers } = await startHostFor({ user: "65534:65534" }, kind);
+    const seen = await probe(
+      edge,
+      `require("fs").writeFileSync("own", "1"); return [process.getuid(), process.getgid(), process.getgroups()];`,
+    );
+    expect(seen).toEqual({ value: [65534, 65534, [65534]] });
+    expect(await probe(edge, "process.setuid(0)")).toHaveProperty("error");
+    expect(containers.size).toBe(2);
+    expect((await readFile(join(dataDir, "containers/a/data/own"), "utf8")).length).toBe(1);
+  });
+});
+
+async function startHostFor(changes: { user: string }, kind: (typeof kinds)[number]) {
+  const setup = await startProbe(changes, kind);
+  // The operator's side of exec.user: the scripts are readable for that user.
+  await chmod(setup.dataDir, 0o711);
+  await chown(join(setup.dataDir, "containers/a/scripts"), 65534, 65534);
+  return setup;
+}
+
+describe("detectConfinement()", () => {
+  test("falls back step by step and says what stays open", async () => {
+    const options = { searchFolders: ["/usr/bin", "/bin"] };
+    const nothing = await detectConfinement(() => Promise.resolve(false), true, options);
+    expect(nothing.kind).toBe("none");
+    expect(nothing.open.length).toBeGreaterThan(bareConfinement(false).open.length - 1);
+    const spaces = await detectConfinement(
+      (command) => Promise.resolve(!command.endsWith("bwrap")),
+      false,
+      options,
+    );
+    expect(["namespace", "none"]).toContain(spaces.kind);
+    expect(spaces.unshareArgs).toContain("--user");
+    expect(
+      (await detectConfinement(() => Promise.resolve(true), true, { searchFolders: [] })).kind,
+    ).toBe("none");
+  });
+
+  test("switches users at the spawn when no helper can", () => {
+    const wrapped = wrapCommand(bareConfinement(true), {
+      command: "/node",
+      args: ["x"],
+      user: { uid: 5, gid: 6 },
+      readPaths: [],
+      writePaths: [],
+      cwd: "/",
+    });
+    expect(wrapped).toEqual({ command: "/node", args: ["x"], user: { uid: 5, gid: 6 } });
+  });
+});
+
+test("a worker with exec.allow.childProcess takes its children with it", async () => {
+  const kind = kinds.find((entry) => entry.kind !== "none");
+  if (kind === undefined) {
+    return; // without process namespaces a child that detaches outlives its parent: said by readiness
+  }
+  const { edge, host } = await startProbe(
+    { allow: { childProcess: true, read: [], write: [] } },
+    kind,
+  );
+  const started = await probe(
+    edge,
+    `const c = require("child_process").spawn("/bin/sleep", ["600.25"], { detached: true, stdio: "ignore" }); c.unref(); return c.pid;`,
+  );
+  expect(started).toHaveProperty("value");
+  expect(await sleepers()).toBe(1);
+  const { generation } = await host.endpoint("a");
+  host.reportSuspect("a", generation, "connect");
+  await eventually(() => host.isGone("a", generation));
+  let left = 1;
+  await eventually(() => {
+    void sleepers().then((count) => (left = count));
+    return left === 0;
+  });
+});
+
+async function sleepers(): Promise<number> {
+  let count = 0;
+  for (const pid of await readdir("/proc")) {
+    const line = /^\d+$/.test(pid)
+      ? await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "")
+      : "";
+    count += line.includes("600.25") && line.includes("sleep") ? 1 : 0;
+  }
+  return count;
+}
