@@ -32,7 +32,8 @@ export interface LoadedFile {
   readonly place: SettingsPlace;
   /** Changes whenever the bytes or the readability change. */
   readonly digest: string;
-  readonly state: "missing" | "read" | "failed";
+  /** `unparsable` was read and holds no settings; `failed` could not be read. */
+  readonly state: "missing" | "read" | "unparsable" | "failed";
   /** Revision of rules, timeout and grants; absent where the file could not be read or parsed. */
   readonly revision: string | undefined;
 }
@@ -127,15 +128,15 @@ async function loadFile(
   place: SettingsPlace,
   realm: string,
 ): Promise<{ file: LoadedFile; document: SettingsDocument }> {
-  const failed = (digest: string, words: string) => {
+  const leftOut = (state: "unparsable" | "failed", digest: string, words: string) => {
     const line = `${place.path}: left out, the file ${words}`;
     return {
-      file: { place, digest, state: "failed" as const, revision: undefined },
+      file: { place, digest, state, revision: undefined },
       document: { ...EMPTY_DOCUMENT, warnings: [line], ruleWarnings: [line] },
     };
   };
   if (place.foreign) {
-    return failed("foreign", "belongs to another realm");
+    return leftOut("failed", "foreign", "belongs to another realm");
   }
   const read = await readSettled(place.realPath);
   if (read.kind === "missing") {
@@ -145,11 +146,11 @@ async function loadFile(
     };
   }
   if (read.kind === "failed") {
-    return failed(`failed:${read.reason}`, failureWords(read.reason));
+    return leftOut("failed", `failed:${read.reason}`, failureWords(read.reason));
   }
   const parsed = parseSettings(read.text);
   if (!parsed.ok) {
-    return failed(read.digest, parsed.reason);
+    return leftOut("unparsable", read.digest, parsed.reason);
   }
   return {
     file: {
