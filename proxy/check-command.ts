@@ -22,10 +22,14 @@ export async function runCheck(
   }
   const problems = await checkStoredDocuments(result.config.dataDir);
   for (const problem of problems) {
-    print(`${relative(".", problem.file)}: ${problem.path === "" ? "" : `${problem.path}: `}${problem.message}`);
+    print(
+      `${relative(".", problem.file)}: ${problem.path === "" ? "" : `${problem.path}: `}${problem.message}`,
+    );
   }
   if (problems.length === 0) {
-    print(`${file}: fine; every stored document below ${relative(".", result.config.dataDir) || "."} is fine`);
+    print(
+      `${file}: fine; every stored document below ${relative(".", result.config.dataDir) || "."} is fine`,
+    );
   }
   return problems.length === 0 ? 0 : 1;
 }

@@ -37,7 +37,10 @@ export function watchConfig(
         log.warn({ key }, `a change of ${key} needs a restart`);
       }
     }
-    await edge.reload({ ...result.config, ...Object.fromEntries(FIXED.map((key) => [key, before[key]])) });
+    await edge.reload({
+      ...result.config,
+      ...Object.fromEntries(FIXED.map((key) => [key, before[key]])),
+    });
     log.info({ file }, "configuration applied");
   }
 

@@ -59,7 +59,7 @@ function resolveIn(container: ContainerConfig, route: Addressed): Resolution {
     case "port": {
       const owner = portOwner(container, route.port);
       if (owner !== null) {
-        return toService(container, owner.name, 1);
+        return overTls(toService(container, owner.name, 1), route.scheme === "https");
       }
       return found({
         container,
@@ -70,6 +70,18 @@ function resolveIn(container: ContainerConfig, route: Addressed): Resolution {
       });
     }
   }
+}
+
+/** `https-<port>` speaks TLS to the port whoever owns it; what the owner's rules say is the same. */
+function overTls(resolution: Resolution, tls: boolean): Resolution {
+  if (!tls || resolution.kind === "refused" || resolution.destination.endpoint.kind !== "tcp") {
+    return resolution;
+  }
+  const { destination } = resolution;
+  return found({
+    ...destination,
+    endpoint: { ...destination.endpoint, kind: "tls" },
+  } as Destination);
 }
 
 function toService(container: ContainerConfig, name: string, index: number): Resolution {

@@ -163,7 +163,7 @@ function toRefusal(decision: Extract<Decision, { kind: "deny" }>): Refusal {
   }
   return decision.challengeBasic
     ? { code: "UNAUTHORIZED", fields: ["WWW-Authenticate", 'Basic realm="hoody", charset="UTF-8"'] }
-    : refusal("UNAUTHORIZED");
+    : { code: "UNAUTHORIZED", fields: ["WWW-Authenticate", 'Bearer realm="hoody"'] };
 }
 
 /** Which rule takes the request. Rules see the client's fields after sweeping, and every reading of the path. */

@@ -1,22 +1,23 @@
-import type { AddressInfo, Server } from "node:net";
 import { createAudit } from "../dispatcher/audit.ts";
 import { createDispatcher } from "../dispatcher/dispatch.ts";
 import { createExecHostClient } from "../dispatcher/exec-host-client.ts";
 import { createExecTargets } from "../dispatcher/exec-target.ts";
 import { createExecPool } from "../exec-host/pool/pool.ts";
 import { createControlApi, listenControl } from "../policy/api/server.ts";
-import type { Clock } from "../policy/kernel/clock.ts";
+import { type Clock, delay } from "../policy/kernel/clock.ts";
 import { createHttp1Client } from "../policy/kernel/http1/client.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import { createMetrics } from "../policy/kernel/metrics.ts";
+import { createAliases } from "../policy/store/aliases.ts";
+import { createAuditStore } from "../policy/store/audit-store.ts";
 import { createPolicyCache } from "../policy/store/cache.ts";
 import { createFileStore } from "../policy/store/file-store.ts";
-import { createAuthenticator } from "./auth/authenticate.ts";
-import { createIdentityKeys } from "./auth/identity-keys.ts";
-import type { Config, ExecConfig, ListenAddress } from "./config.ts";
+import { containerInfos, embeddedExecs, execPlace } from "./config-views.ts";
+import type { Config, ListenAddress } from "./config.ts";
 import { createFinisher } from "./finish.ts";
-import { type HostResolver, createHostResolver } from "./host-resolver.ts";
+import { createGeneration } from "./generation.ts";
 import { limitsInfo } from "./limits-info.ts";
+import { formatAddress, listen } from "./listen.ts";
 import { createPipeline } from "./pipeline.ts";
 import { createRequestBudget } from "./request-budget.ts";
 import { createRouter } from "./router.ts";
@@ -44,34 +45,38 @@ export async function startEdge(
   initial: Config,
   { clock, log, token }: { clock: Clock; log: Log; token: string },
 ): Promise<RunningEdge> {
-  let config = initial;
-  let draining = false;
-  const current = () => config;
+  const { dataDir } = initial;
   const metrics = createMetrics();
-  const store = createFileStore({ clock }, { dataDir: initial.dataDir });
+  const store = createFileStore({ clock }, { dataDir });
   const policies = createPolicyCache({ store, clock, log, metrics });
-  const keys = createIdentityKeys({ clock, log, fetch }, initial.identity);
+  const aliases = createAliases({ store, clock, log });
+  const auditStore = createAuditStore({ clock, log }, { dataDir });
+  const audit = createAudit({ sink: auditStore, clock, metrics, log });
+
+  let draining = false;
+  let generation = createGeneration(initial, { clock, log, aliases: aliases.lookup }, null);
+  const config = () => generation.config;
+
+  const client = createHttp1Client({ clock });
   const pool = await createExecPool({
     clock,
     log,
     metrics,
-    dataDir: initial.dataDir,
-    containers: () => embeddedExecs(config),
+    dataDir,
+    containers: () => embeddedExecs(config()),
   });
-  const client = createHttp1Client({ clock });
-  const audit = createAudit({ sink: { append: async () => {} }, clock, metrics, log });
   const dispatcher = createDispatcher({
-    targets: createExecTargets(pool, (container) => execPlace(config, container)),
+    targets: createExecTargets(pool, (container) => execPlace(config(), container)),
     client: createExecHostClient(client),
     audit,
     clock,
     metrics,
     log,
   });
-  const budget = createRequestBudget(clock, () => config.limits.requestBudgetMs);
+  const budget = createRequestBudget(clock, () => config().limits.requestBudgetMs);
   const finisher = createFinisher({ clock, log, metrics, budget });
   const router = createRouter({
-    config: current,
+    config,
     client,
     dispatcher,
     agents: { endpoint: () => Promise.reject(new Error("no agent gateway")), sign: () => [] },
@@ -82,53 +87,55 @@ export async function startEdge(
     log,
     metrics,
   });
-  let hosts: HostResolver = createHostResolver(config, () => null, clock);
   const pipeline = createPipeline({
     clock,
-    hosts: { resolve: (host, target) => hosts.resolve(host, target) },
+    hosts: { resolve: (host, target) => generation.hosts.resolve(host, target) },
     policies,
-    authenticator: createAuthenticator({ clock, keys }),
-    clientAddress: (exchange) => exchange.peer.address,
+    authenticator: {
+      authenticate: (access, request) => generation.authenticator.authenticate(access, request),
+    },
+    clientAddress: (exchange) => generation.clientAddress(exchange),
     router,
     budget,
     finisher,
   });
   const server = createHttp1Server({
-    limits: config.limits,
+    limits: initial.limits,
     onExchange: pipeline,
     log,
     clock,
     metrics,
   });
-
   const app = createControlApi({
     store,
     cache: policies,
+    aliases,
+    audit: auditStore,
     metrics,
     log,
     clock,
     token,
     node: initial.node,
-    containers: () => containerInfos(config),
+    aliasUrl: (alias) =>
+      `${initial.listen.https === null ? "http" : "https"}://${alias}.${initial.node}.${initial.domain}`,
+    containers: () => containerInfos(config()),
     readiness: () => ({
       edge: draining ? { ok: false, reason: "draining" } : { ok: true },
-      ...(keys.ready
-        ? {}
-        : { "identity keys": { ok: false, reason: "the issuer's keys were not fetched yet" } }),
+      "identity keys": generation.keys.ready
+        ? { ok: true }
+        : { ok: false, reason: "the issuer's keys were not fetched yet" },
     }),
-    limits: () => limitsInfo(config),
-    publicKeys: () => keys.list(),
+    limits: () => limitsInfo(config()),
+    publicKeys: () => generation.keys.list(),
   });
+
+  await aliases.ready();
   const http =
     initial.listen.http === null ? null : await listen(server.server, initial.listen.http);
   const control = await listenControl(app, initial.control.listen);
   const addresses = { http, https: null, control: { host: control.host, port: control.port } };
   log.info(
-    {
-      http: http && formatAddress(http),
-      https: null,
-      control: formatAddress(addresses.control),
-    },
+    { http: http && formatAddress(http), https: null, control: formatAddress(addresses.control) },
     "ready",
   );
 
@@ -137,10 +144,12 @@ export async function startEdge(
     server.destroy();
     await control.close();
     await audit.flush();
+    await auditStore.close();
     await pool.close();
     client.close();
     budget.close();
-    keys.close();
+    generation.keys.close();
+    aliases.close();
     policies.close();
     await store.close();
   }
@@ -148,73 +157,26 @@ export async function startEdge(
   return {
     addresses,
     get config() {
-      return config;
+      return generation.config;
     },
     async reload(next) {
-      config = next;
-      hosts = createHostResolver(next, () => null, clock);
+      const before = generation;
+      generation = createGeneration(next, { clock, log, aliases: aliases.lookup }, before);
+      if (generation.keys !== before.keys) {
+        before.keys.close();
+      }
       pool.reconcile();
     },
     async drain() {
+      const { drainMs } = config().limits;
       draining = true;
-      log.info({ drainMs: config.limits.drainMs }, "draining");
+      log.info({ drainMs }, "draining");
       const closed = new Promise<void>((done) => server.server.once("close", done));
       server.drain();
-      await Promise.race([
-        closed,
-        new Promise<void>((done) => clock.after(config.limits.drainMs, done)),
-      ]);
+      await Promise.race([closed, delay(clock, drainMs)]);
       await close();
       log.info("stopped");
     },
     close,
   };
-}
-
-function listen(server: Server, address: ListenAddress): Promise<ListenAddress> {
-  return new Promise((resolve, reject) => {
-    server.once("error", (cause: NodeJS.ErrnoException) => {
-      const reason =
-        cause.code === "EADDRINUSE"
-          ? "something else listens there"
-          : (cause.code ?? cause.message);
-      reject(new Error(`Cannot listen on ${formatAddress(address)}: ${reason}.`, { cause }));
-    });
-    server.listen(address.port, address.host, () => {
-      resolve({ host: address.host, port: (server.address() as AddressInfo).port });
-    });
-  });
-}
-
-function formatAddress({ host, port }: ListenAddress): string {
-  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
-}
-
-function embeddedExecs(config: Config) {
-  const found = new Map<string, Extract<ExecConfig, { kind: "embedded" }>>();
-  for (const [id, { exec, state }] of config.containers) {
-    if (exec.kind === "embedded" && state === "running") {
-      found.set(id, exec);
-    }
-  }
-  return found;
-}
-
-function execPlace(config: Config, id: string) {
-  const container = config.containers.get(id);
-  if (container === undefined) {
-    return undefined;
-  }
-  const { exec, host } = container;
-  return exec.kind === "remote"
-    ? { kind: exec.kind, host, port: exec.port, secret: exec.secret }
-    : { kind: exec.kind };
-}
-
-function containerInfos(config: Config) {
-  const infos = new Map<string, { id: string; project: string; status: "running" | "stopped" }>();
-  for (const [id, { project, state }] of config.containers) {
-    infos.set(id, { id, project, status: state });
-  }
-  return infos;
 }
