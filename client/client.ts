@@ -7,6 +7,7 @@ export type { AgentApi } from "./agent-api.ts";
 export type * from "./agent-types.ts";
 export { ApiError, ConnectionError, ValidationError } from "./errors.ts";
 export type { Hook, HookInput } from "./hooks-api.ts";
+export type * from "./permission-types.ts";
 export type { WriteOptions } from "./precondition.ts";
 export type { AuditEvent, AuditRecord, ControlApi } from "./proxy-api.ts";
 export type { Operations } from "./schema.ts";

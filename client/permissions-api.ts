@@ -5,6 +5,7 @@ import {
   type CallOptions,
   type OperationName,
 } from "./operations.ts";
+import type { AccessRule, JwtGroup, PermissionsInput } from "./permission-types.ts";
 import { writeExtras, type WriteOptions } from "./precondition.ts";
 import type { Transport } from "./transport.ts";
 
@@ -22,11 +23,7 @@ type Body<N> = N extends OperationName ? BodyOf<N> : never;
 export interface PermissionsApi<O extends Owner> {
   get(id: string, options?: CallOptions): Answer<`GET ${Path<O>}`>;
   /** Replaces settings, groups and permissions: an omitted `default` is deny, an omitted `enable_proxy` true. */
-  set(
-    id: string,
-    document: Body<`PUT ${Path<O>}`>,
-    options: WriteOptions,
-  ): Answer<`PUT ${Path<O>}`>;
+  set(id: string, document: PermissionsInput, options: WriteOptions): Answer<`PUT ${Path<O>}`>;
   /** Resets settings, groups and permissions; hooks stay. */
   delete(id: string, options: WriteOptions): Answer<`DELETE ${Path<O>}`>;
   setDefault(
@@ -47,7 +44,7 @@ export interface PermissionsApi<O extends Owner> {
   setJwtGroup(
     id: string,
     group: string,
-    body: Body<`PUT ${Path<O>}/groups/{}/jwt`>,
+    body: Omit<JwtGroup, "type">,
     options: WriteOptions,
   ): Answer<`PUT ${Path<O>}/groups/{}/jwt`>;
   setPasswordGroup(
@@ -71,7 +68,7 @@ export interface PermissionsApi<O extends Owner> {
   setGroupPermission(
     id: string,
     group: string,
-    body: Body<`PUT ${Path<O>}/permissions/{}`>,
+    body: { readonly program: string; readonly access: AccessRule },
     options: WriteOptions,
   ): Answer<`PUT ${Path<O>}/permissions/{}`>;
   deleteGroupPermission(

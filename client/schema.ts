@@ -1,173 +1,998 @@
-/** Types of the control API, one entry per operation. Generated from its description; do not edit. */
+/**
+ * Types of the control API, generated from its own description (GET /openapi.json). Do not edit;
+ * `node test/support/client-schema.ts` writes this file again.
+ */
 
-export interface Hook {
-  id: string;
-  position: number;
-  match: { method?: string | string[]; path?: string; headers?: Record<string, string> };
-  script: { subdomain?: string; execId?: string; path: string };
-  timeout?: number;
-  applies_to?: { groups: string[] };
-}
-export interface HookInput {
-  match: { method?: string | string[]; path?: string; headers?: Record<string, string> };
-  script: { subdomain?: string; execId?: string; path: string };
-  timeout?: number;
-  applies_to?: { groups: string[] };
-  position?: number;
-}
-type Envelope<D> = { statusCode: number; message: string; data: D };
-type Version = { file_version: number; etag: string };
-type Document = Version & {
-  groups: Record<string, unknown>;
-  permissions: Record<string, Record<string, unknown>>;
-  default?: "allow" | "deny";
-  enable_proxy?: boolean;
+export type Container = {
+  readonly id: string;
+  readonly project_id: string;
+  readonly server_name: string;
+  readonly status: "running" | "stopped";
 };
-type OneHook = Envelope<Version & { hook: Hook }>;
-type Write<B> = { body: B; answer: Envelope<Document> };
-type Alias = { id: string; alias: string; enabled: boolean; url: string };
-type Container = { id: string; project_id: string; server_name: string; status: string };
-type PermissionOperations<B extends string> = {
-  [
-    K in
-      | `GET ${B}`
-      | `DELETE ${B}`
-      | `DELETE ${B}/groups/{}`
-      | `DELETE ${B}/permissions/{}`
-      | `DELETE ${B}/permissions/{}/{}`
-  ]: { answer: Envelope<Document> };
-} & {
-  [K in `PUT ${B}`]: Write<Record<string, unknown>>;
-} & {
-  [K in `PATCH ${B}/default`]: Write<{ default: "allow" | "deny" }>;
-} & { [K in `PATCH ${B}/state`]: Write<{ enable_proxy: boolean }> } & {
-  [K in `PUT ${B}/groups/{}/ip`]: Write<{ range: string }>;
-} & {
-  [K in `PUT ${B}/groups/{}/jwt`]: Write<{
-    secret: string;
-    algorithm: "HS256" | "RS256" | "ES256";
-    sources: string[];
-    claims?: Record<string, string | number | boolean>;
-  }>;
-} & {
-  [K in `PUT ${B}/groups/{}/password`]: Write<{
-    username: string;
-    password: string;
-    salt: string;
-    algorithm?: "sha256";
-  }>;
-} & {
-  [K in `PUT ${B}/groups/{}/token`]: Write<{
-    header?: string;
-    cookie?: string;
-    param?: string;
-    value: string;
-  }>;
-} & {
-  [K in `PUT ${B}/permissions/{}`]: Write<{
-    program: string;
-    access: boolean | number | number[] | string;
-  }>;
+
+export type Error = {
+  readonly statusCode: number;
+  readonly error: string;
+  readonly code: string;
+  readonly message: string;
+  readonly data?: readonly {
+    readonly path: string;
+    readonly message: string;
+  }[];
 };
-export interface Operations
-  extends
-    PermissionOperations<"/api/v1/containers/{}/proxy/permissions">,
-    PermissionOperations<"/api/v1/projects/{}/proxy/permissions"> {
-  "GET /api/v1/containers/{}/proxy/hooks": {
-    answer: Envelope<Version & { hooks: Record<string, Hook[]> }>;
+
+export type Hook = {
+  readonly match: {
+    readonly method?: string | readonly string[];
+    readonly path?: string;
+    readonly headers?: Readonly<Record<string, string>>;
   };
-  "GET /api/v1/containers/{}/proxy/hooks/{}": {
-    answer: Envelope<Version & { service: string; hooks: Hook[] }>;
+  readonly script: {
+    readonly subdomain?: string;
+    readonly execId?: string;
+    readonly path: string;
   };
-  "POST /api/v1/containers/{}/proxy/hooks/{}": { body: HookInput; answer: OneHook };
-  "DELETE /api/v1/containers/{}/proxy/hooks/{}": {
-    answer: Envelope<Version & { removed: number }>;
+  readonly timeout?: number;
+  readonly applies_to?: {
+    readonly groups: readonly string[];
   };
-  "GET /api/v1/containers/{}/proxy/hooks/{}/{}": { answer: OneHook };
-  "PUT /api/v1/containers/{}/proxy/hooks/{}/{}": { body: HookInput; answer: OneHook };
-  "DELETE /api/v1/containers/{}/proxy/hooks/{}/{}": { answer: Envelope<Version> };
-  "PATCH /api/v1/containers/{}/proxy/hooks/{}/{}/position": {
-    body: { position: number };
-    answer: OneHook;
-  };
-  "GET /api/v1/containers/{}/proxy/settings": {
-    answer: Envelope<Version & { enable_proxy: boolean; default: "allow" | "deny" }>;
-  };
-  "PUT /api/v1/containers/{}/proxy/settings": {
-    body: { enable_proxy?: boolean; default?: "allow" | "deny" };
-    answer: Envelope<Version & { enable_proxy: boolean; default: "allow" | "deny" }>;
-  };
-  "GET /api/v1/containers/{}/proxy/groups": {
-    answer: Envelope<Version & { groups: { name: string; auth_rule_count: number }[] }>;
-  };
-  "GET /api/v1/containers/{}/proxy/services": {
-    answer: Envelope<Version & { services: string[] }>;
-  };
-  "GET /api/v1/containers/{}/proxy/services/{}": {
-    answer: Envelope<
-      Version & {
-        service: string;
-        is_reject_listed: boolean;
-        permissions_raw: Record<string, unknown>;
-        hooks: Hook[];
-        effective_default: "allow" | "deny";
-      }
-    >;
-  };
-  "GET /api/v1/containers/{}/proxy/audit": {
-    answer: Envelope<{ records: AuditRecord[]; next: string | null }>;
-  };
-  "POST /api/v1/containers/{}/proxy/explain": {
-    body: {
-      service: string;
-      instance?: number;
-      method: string;
-      path: string;
-      headers?: Record<string, string>;
-      groups?: string[];
-      upgrade?: boolean;
+  readonly id: string;
+  readonly position: number;
+};
+
+export type ContainerPermissions = {
+  readonly project: string;
+  readonly groups: Readonly<Record<string, unknown>>;
+  readonly permissions: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  readonly default: "allow" | "deny";
+  readonly enable_proxy: boolean;
+  readonly schema_version: number;
+  readonly file_version: number;
+  readonly etag: string;
+  readonly container: string;
+  readonly hooks: Readonly<Record<string, readonly unknown[]>>;
+  readonly [member: string]: unknown;
+};
+
+export type ProjectPermissions = {
+  readonly project: string;
+  readonly groups: Readonly<Record<string, unknown>>;
+  readonly permissions: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  readonly default: "allow" | "deny";
+  readonly enable_proxy: boolean;
+  readonly schema_version: number;
+  readonly file_version: number;
+  readonly etag: string;
+  readonly [member: string]: unknown;
+};
+
+export type AuditRecord = {
+  readonly audit_id: string;
+  readonly ts: string;
+  readonly project: string;
+  readonly container: string;
+  readonly service: string;
+  readonly hook_id: string;
+  readonly method: string;
+  readonly path: string;
+  readonly client_ip: string;
+  readonly matched_groups: readonly string[];
+  readonly script: string;
+  readonly outcome: string;
+  readonly status: number;
+  readonly duration_ms: number;
+};
+
+export type Alias = {
+  readonly id: string;
+  readonly user_id: string | null;
+  readonly project_id: string;
+  readonly container_id: string;
+  readonly server_id: string;
+  readonly server_name: string;
+  readonly alias: string;
+  readonly program: string;
+  readonly port: number | null;
+  readonly index: number;
+  readonly target_path: string | null;
+  readonly allow_path_override: boolean;
+  readonly expires_at: string | null;
+  readonly enabled: boolean;
+  readonly url: string;
+  readonly created_at: string;
+  readonly updated_at: string;
+};
+
+export interface Operations {
+  /** Keys that identity claims are verified with */
+  "GET /api/v1/meta/public-key": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly keys: readonly {
+          readonly kid: string;
+          readonly algorithm: "ed25519";
+          readonly public_key_hex: string;
+          readonly public_key_b64: string;
+          readonly public_key_b64url: string;
+        }[];
+        readonly active_kid: string | null;
+        readonly usage: readonly string[];
+        readonly signing_format: Readonly<Record<string, unknown>>;
+      };
     };
-    answer: Envelope<{
-      outcome: "dispatch" | "forward" | "refuse";
-      status?: number;
-      code?: string;
-      hook_id?: string;
-      script?: unknown;
-      rules: {
-        hook_id: string | null;
-        position: number;
-        fits: boolean;
-        failed: string | null;
-        detail: string | null;
-      }[];
-    }>;
   };
-  "GET /api/v1/containers": { answer: Envelope<{ containers: Container[]; count: number }> };
-  "GET /api/v1/containers/{}": { answer: Envelope<Container> };
-  "GET /api/v1/proxy/aliases": { answer: Envelope<{ aliases: Alias[]; count: number }> };
-  "POST /api/v1/proxy/aliases": { body: Record<string, unknown>; answer: Envelope<Alias> };
-  "GET /api/v1/proxy/aliases/{}": { answer: Envelope<Alias> };
-  "PATCH /api/v1/proxy/aliases/{}": { body: Record<string, unknown>; answer: Envelope<Alias> };
-  "DELETE /api/v1/proxy/aliases/{}": { answer: Envelope<unknown> };
-  "PATCH /api/v1/proxy/aliases/{}/state": { body: { enabled: boolean }; answer: Envelope<Alias> };
-  "GET /api/v1/meta/public-key": { answer: Envelope<unknown> };
+  /** Every limit with its value and unit */
   "GET /api/v1/meta/limits": {
-    answer: Envelope<{ limits: { name: string; value: number; unit: string }[] }>;
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly limits: readonly {
+          readonly name: string;
+          readonly value: number;
+          readonly unit: string;
+        }[];
+      };
+    };
   };
-}
-export interface AuditRecord {
-  audit_id: string;
-  ts: string;
-  project: string;
-  container: string;
-  service: string;
-  hook_id: string;
-  method: string;
-  path: string;
-  client_ip: string;
-  matched_groups: string[];
-  script: string;
-  outcome: string;
-  status: number | null;
-  duration_ms: number;
+  /** List the configured containers */
+  "GET /api/v1/containers": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly containers: readonly Container[];
+        readonly count: number;
+      };
+    };
+  };
+  /** Read one container */
+  "GET /api/v1/containers/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: Container;
+    };
+  };
+  /** List the hooks of a container by service */
+  "GET /api/v1/containers/{}/proxy/hooks": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly hooks: Readonly<Record<string, readonly Hook[]>>;
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** List the hooks of one service in order */
+  "GET /api/v1/containers/{}/proxy/hooks/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly service: string;
+        readonly hooks: readonly Hook[];
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Append a hook, or insert it at a position */
+  "POST /api/v1/containers/{}/proxy/hooks/{}": {
+    readonly body: {
+      readonly match: {
+        readonly method?: string | readonly string[];
+        readonly path?: string;
+        readonly headers?: Readonly<Record<string, string>>;
+      };
+      readonly script: {
+        readonly subdomain?: string;
+        readonly execId?: string;
+        readonly path: string;
+      };
+      readonly timeout?: number;
+      readonly applies_to?: {
+        readonly groups: readonly string[];
+      };
+      readonly position?: number;
+    };
+    readonly answer: {
+      readonly statusCode: 201;
+      readonly message: string;
+      readonly data: {
+        readonly hook: Hook;
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Remove all hooks of a service, unreadable ones too */
+  "DELETE /api/v1/containers/{}/proxy/hooks/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly removed: number;
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Read one hook */
+  "GET /api/v1/containers/{}/proxy/hooks/{}/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly hook: Hook;
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Replace a hook; it keeps its id and position */
+  "PUT /api/v1/containers/{}/proxy/hooks/{}/{}": {
+    readonly body: {
+      readonly match: {
+        readonly method?: string | readonly string[];
+        readonly path?: string;
+        readonly headers?: Readonly<Record<string, string>>;
+      };
+      readonly script: {
+        readonly subdomain?: string;
+        readonly execId?: string;
+        readonly path: string;
+      };
+      readonly timeout?: number;
+      readonly applies_to?: {
+        readonly groups: readonly string[];
+      };
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly hook: Hook;
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Remove a hook */
+  "DELETE /api/v1/containers/{}/proxy/hooks/{}/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Replace a hook; it keeps its id and position */
+  "PATCH /api/v1/containers/{}/proxy/hooks/{}/{}": {
+    readonly body: {
+      readonly match: {
+        readonly method?: string | readonly string[];
+        readonly path?: string;
+        readonly headers?: Readonly<Record<string, string>>;
+      };
+      readonly script: {
+        readonly subdomain?: string;
+        readonly execId?: string;
+        readonly path: string;
+      };
+      readonly timeout?: number;
+      readonly applies_to?: {
+        readonly groups: readonly string[];
+      };
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly hook: Hook;
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Move a hook to another position of its service */
+  "PATCH /api/v1/containers/{}/proxy/hooks/{}/{}/position": {
+    readonly body: {
+      readonly position: number;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly hook: Hook;
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Read the permissions document; the switches are those in force */
+  "GET /api/v1/containers/{}/proxy/permissions": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Replace groups, permissions and switches; hooks stay */
+  "PUT /api/v1/containers/{}/proxy/permissions": {
+    readonly body: {
+      readonly project?: string;
+      readonly groups: unknown;
+      readonly permissions: unknown;
+      readonly default?: "allow" | "deny";
+      readonly enable_proxy?: boolean;
+      readonly hooks?: unknown;
+      readonly schema_version?: unknown;
+      readonly file_version?: unknown;
+      readonly etag?: unknown;
+      readonly container?: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Reset groups, permissions and switches; hooks stay */
+  "DELETE /api/v1/containers/{}/proxy/permissions": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Replace groups, permissions and switches; hooks stay */
+  "PATCH /api/v1/containers/{}/proxy/permissions": {
+    readonly body: {
+      readonly project?: string;
+      readonly groups: unknown;
+      readonly permissions: unknown;
+      readonly default?: "allow" | "deny";
+      readonly enable_proxy?: boolean;
+      readonly hooks?: unknown;
+      readonly schema_version?: unknown;
+      readonly file_version?: unknown;
+      readonly etag?: unknown;
+      readonly container?: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Say what happens to callers in no group */
+  "PATCH /api/v1/containers/{}/proxy/permissions/default": {
+    readonly body: {
+      readonly default: "allow" | "deny";
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Close everything, or open it again for those who may */
+  "PATCH /api/v1/containers/{}/proxy/permissions/state": {
+    readonly body: {
+      readonly enable_proxy: boolean;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Add or replace a group of type ip */
+  "PUT /api/v1/containers/{}/proxy/permissions/groups/{}/ip": {
+    readonly body: {
+      readonly range: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Add or replace a group of type ip */
+  "PATCH /api/v1/containers/{}/proxy/permissions/groups/{}/ip": {
+    readonly body: {
+      readonly range: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Add or replace a group of type jwt */
+  "PUT /api/v1/containers/{}/proxy/permissions/groups/{}/jwt": {
+    readonly body: {
+      readonly secret: string;
+      readonly algorithm: "HS256" | "RS256" | "ES256";
+      readonly sources: readonly string[];
+      readonly claims?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Add or replace a group of type jwt */
+  "PATCH /api/v1/containers/{}/proxy/permissions/groups/{}/jwt": {
+    readonly body: {
+      readonly secret: string;
+      readonly algorithm: "HS256" | "RS256" | "ES256";
+      readonly sources: readonly string[];
+      readonly claims?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Add or replace a group of type password */
+  "PUT /api/v1/containers/{}/proxy/permissions/groups/{}/password": {
+    readonly body: {
+      readonly username: string;
+      readonly password: string;
+      readonly salt: string;
+      readonly algorithm?: "sha256";
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Add or replace a group of type password */
+  "PATCH /api/v1/containers/{}/proxy/permissions/groups/{}/password": {
+    readonly body: {
+      readonly username: string;
+      readonly password: string;
+      readonly salt: string;
+      readonly algorithm?: "sha256";
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Add or replace a group of type token */
+  "PUT /api/v1/containers/{}/proxy/permissions/groups/{}/token": {
+    readonly body: {
+      readonly header?: string;
+      readonly cookie?: string;
+      readonly param?: string;
+      readonly value: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Add or replace a group of type token */
+  "PATCH /api/v1/containers/{}/proxy/permissions/groups/{}/token": {
+    readonly body: {
+      readonly header?: string;
+      readonly cookie?: string;
+      readonly param?: string;
+      readonly value: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Remove a group and its cells */
+  "DELETE /api/v1/containers/{}/proxy/permissions/groups/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Say which instances of a program a group may use */
+  "PUT /api/v1/containers/{}/proxy/permissions/permissions/{}": {
+    readonly body: {
+      readonly program: string;
+      readonly access?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Remove every cell of a group */
+  "DELETE /api/v1/containers/{}/proxy/permissions/permissions/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Say which instances of a program a group may use */
+  "PATCH /api/v1/containers/{}/proxy/permissions/permissions/{}": {
+    readonly body: {
+      readonly program: string;
+      readonly access?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Remove one cell */
+  "DELETE /api/v1/containers/{}/proxy/permissions/permissions/{}/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ContainerPermissions;
+    };
+  };
+  /** Read the permissions document; the switches are those in force */
+  "GET /api/v1/projects/{}/proxy/permissions": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Replace groups, permissions and switches; hooks stay */
+  "PUT /api/v1/projects/{}/proxy/permissions": {
+    readonly body: {
+      readonly project?: string;
+      readonly groups: unknown;
+      readonly permissions: unknown;
+      readonly default?: "allow" | "deny";
+      readonly enable_proxy?: boolean;
+      readonly hooks?: unknown;
+      readonly schema_version?: unknown;
+      readonly file_version?: unknown;
+      readonly etag?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Reset groups, permissions and switches; hooks stay */
+  "DELETE /api/v1/projects/{}/proxy/permissions": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Replace groups, permissions and switches; hooks stay */
+  "PATCH /api/v1/projects/{}/proxy/permissions": {
+    readonly body: {
+      readonly project?: string;
+      readonly groups: unknown;
+      readonly permissions: unknown;
+      readonly default?: "allow" | "deny";
+      readonly enable_proxy?: boolean;
+      readonly hooks?: unknown;
+      readonly schema_version?: unknown;
+      readonly file_version?: unknown;
+      readonly etag?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Say what happens to callers in no group */
+  "PATCH /api/v1/projects/{}/proxy/permissions/default": {
+    readonly body: {
+      readonly default: "allow" | "deny";
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Close everything, or open it again for those who may */
+  "PATCH /api/v1/projects/{}/proxy/permissions/state": {
+    readonly body: {
+      readonly enable_proxy: boolean;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Add or replace a group of type ip */
+  "PUT /api/v1/projects/{}/proxy/permissions/groups/{}/ip": {
+    readonly body: {
+      readonly range: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Add or replace a group of type ip */
+  "PATCH /api/v1/projects/{}/proxy/permissions/groups/{}/ip": {
+    readonly body: {
+      readonly range: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Add or replace a group of type jwt */
+  "PUT /api/v1/projects/{}/proxy/permissions/groups/{}/jwt": {
+    readonly body: {
+      readonly secret: string;
+      readonly algorithm: "HS256" | "RS256" | "ES256";
+      readonly sources: readonly string[];
+      readonly claims?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Add or replace a group of type jwt */
+  "PATCH /api/v1/projects/{}/proxy/permissions/groups/{}/jwt": {
+    readonly body: {
+      readonly secret: string;
+      readonly algorithm: "HS256" | "RS256" | "ES256";
+      readonly sources: readonly string[];
+      readonly claims?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Add or replace a group of type password */
+  "PUT /api/v1/projects/{}/proxy/permissions/groups/{}/password": {
+    readonly body: {
+      readonly username: string;
+      readonly password: string;
+      readonly salt: string;
+      readonly algorithm?: "sha256";
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Add or replace a group of type password */
+  "PATCH /api/v1/projects/{}/proxy/permissions/groups/{}/password": {
+    readonly body: {
+      readonly username: string;
+      readonly password: string;
+      readonly salt: string;
+      readonly algorithm?: "sha256";
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Add or replace a group of type token */
+  "PUT /api/v1/projects/{}/proxy/permissions/groups/{}/token": {
+    readonly body: {
+      readonly header?: string;
+      readonly cookie?: string;
+      readonly param?: string;
+      readonly value: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Add or replace a group of type token */
+  "PATCH /api/v1/projects/{}/proxy/permissions/groups/{}/token": {
+    readonly body: {
+      readonly header?: string;
+      readonly cookie?: string;
+      readonly param?: string;
+      readonly value: string;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Remove a group and its cells */
+  "DELETE /api/v1/projects/{}/proxy/permissions/groups/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Say which instances of a program a group may use */
+  "PUT /api/v1/projects/{}/proxy/permissions/permissions/{}": {
+    readonly body: {
+      readonly program: string;
+      readonly access?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Remove every cell of a group */
+  "DELETE /api/v1/projects/{}/proxy/permissions/permissions/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Say which instances of a program a group may use */
+  "PATCH /api/v1/projects/{}/proxy/permissions/permissions/{}": {
+    readonly body: {
+      readonly program: string;
+      readonly access?: unknown;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Remove one cell */
+  "DELETE /api/v1/projects/{}/proxy/permissions/permissions/{}/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: ProjectPermissions;
+    };
+  };
+  /** Say which hook would take a request, and why each other one would not */
+  "POST /api/v1/containers/{}/proxy/explain": {
+    readonly body: {
+      readonly service: string;
+      readonly instance?: number;
+      readonly method: string;
+      readonly path: string;
+      readonly headers?: Readonly<Record<string, string>>;
+      readonly groups?: readonly string[];
+      readonly upgrade?: boolean;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly outcome: "dispatch" | "forward" | "refuse";
+        readonly status?: number;
+        readonly code?: string;
+        readonly hook_id?: string;
+        readonly script?: {
+          readonly subdomain?: string;
+          readonly execId?: string;
+          readonly path: string;
+        };
+        readonly rules: readonly {
+          readonly hook_id: string;
+          readonly position: number;
+          readonly fits: boolean;
+          readonly failed: "method" | "path" | "headers" | "groups" | "invalid" | null;
+          readonly detail: string;
+        }[];
+      };
+    };
+  };
+  /** List hook dispatches, newest first */
+  "GET /api/v1/containers/{}/proxy/audit": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly records: readonly AuditRecord[];
+        readonly next: string | null;
+      };
+    };
+  };
+  /** Follow hook dispatches live: one event per record, its id in `id` */
+  "GET /api/v1/containers/{}/proxy/audit/stream": {
+    readonly answer: unknown;
+  };
+  /** List aliases */
+  "GET /api/v1/proxy/aliases": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly aliases: readonly Alias[];
+        readonly count: number;
+      };
+    };
+  };
+  /** Give a program of a container a name of its own */
+  "POST /api/v1/proxy/aliases": {
+    readonly body: {
+      readonly container_id: string;
+      readonly alias?: string | false | null;
+      readonly program: string;
+      readonly port?: number | null;
+      readonly index?: number | null;
+      readonly target_path?: string | null;
+      readonly allow_path_override?: boolean;
+      readonly expires_at?: string | null;
+      readonly enabled?: boolean;
+    };
+    readonly answer: {
+      readonly statusCode: 201;
+      readonly message: string;
+      readonly data: Alias;
+    };
+  };
+  /** Read one alias */
+  "GET /api/v1/proxy/aliases/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: Alias;
+    };
+  };
+  /** Remove an alias */
+  "DELETE /api/v1/proxy/aliases/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly id: string;
+      };
+    };
+  };
+  /** Change fields of an alias */
+  "PATCH /api/v1/proxy/aliases/{}": {
+    readonly body: {
+      readonly container_id?: string;
+      readonly alias?: string;
+      readonly program?: string;
+      readonly port?: number | null;
+      readonly index?: number | null;
+      readonly target_path?: string | null;
+      readonly allow_path_override?: boolean;
+      readonly expires_at?: string | null;
+      readonly enabled?: boolean;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: Alias;
+    };
+  };
+  /** Switch an alias on or off */
+  "PATCH /api/v1/proxy/aliases/{}/state": {
+    readonly body: {
+      readonly enabled: boolean;
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: Alias;
+    };
+  };
+  /** Read the two switches as they are in force */
+  "GET /api/v1/containers/{}/proxy/settings": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly enable_proxy: boolean;
+        readonly default: "allow" | "deny";
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Set one or both switches */
+  "PUT /api/v1/containers/{}/proxy/settings": {
+    readonly body: {
+      readonly enable_proxy?: boolean;
+      readonly default?: "allow" | "deny";
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly enable_proxy: boolean;
+        readonly default: "allow" | "deny";
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Set one or both switches */
+  "PATCH /api/v1/containers/{}/proxy/settings": {
+    readonly body: {
+      readonly enable_proxy?: boolean;
+      readonly default?: "allow" | "deny";
+    };
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly enable_proxy: boolean;
+        readonly default: "allow" | "deny";
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** List the container's groups */
+  "GET /api/v1/containers/{}/proxy/groups": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly groups: readonly {
+          readonly name: string;
+          readonly auth_rule_count: number;
+        }[];
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** List the programs that a permission or a hook names */
+  "GET /api/v1/containers/{}/proxy/services": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly services: readonly string[];
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
+  /** Read everything the document says about one program */
+  "GET /api/v1/containers/{}/proxy/services/{}": {
+    readonly answer: {
+      readonly statusCode: 200;
+      readonly message: string;
+      readonly data: {
+        readonly service: string;
+        readonly is_reject_listed: boolean;
+        readonly permissions_raw: Readonly<Record<string, unknown>>;
+        readonly hooks: readonly unknown[];
+        readonly effective_default: "allow" | "deny";
+        readonly file_version: number;
+        readonly etag: string;
+      };
+    };
+  };
 }

@@ -4,6 +4,8 @@ import { action, addCommand, containerOption } from "./command-kit.ts";
 import { collect, collectList, parseInteger, parsePairs } from "./flags.ts";
 import type { CommandIo } from "./io.ts";
 import { formatCell, formatTable } from "./output.ts";
+import { safeText } from "./safe-text.ts";
+import { scriptText } from "./script-text.ts";
 
 interface ExplainFlags {
   readonly container: string;
@@ -78,12 +80,13 @@ function explanationText(data: Explanation, quiet: boolean): string {
 }
 
 function verdict(data: Explanation): string {
+  const rule = data.hook_id === undefined ? "" : ` by rule ${safeText(data.hook_id)}`;
   switch (data.outcome) {
     case "dispatch":
-      return `dispatch: rule ${formatCell(data.hook_id)} hands it to ${formatCell(data.script)}`;
+      return `dispatch to ${safeText(scriptText(data.script))}${rule}`;
     case "refuse":
-      return `refuse: ${formatCell(data.status)} ${formatCell(data.code)}`;
+      return `refuse with ${formatCell(data.status)} ${formatCell(data.code)}${rule}`;
     case "forward":
-      return "forward: no rule takes it, it goes to the service";
+      return "forward to the service: no rule takes it";
   }
 }

@@ -12,6 +12,7 @@ import {
 import { collect, collectList, parseInteger, parsePairs } from "./flags.ts";
 import { askYesNo, CommandFailure, type CommandIo } from "./io.ts";
 import type { TableView } from "./output.ts";
+import { scriptText } from "./script-text.ts";
 
 interface ContainerFlags {
   readonly container: string;
@@ -316,11 +317,4 @@ function hookTable(hooks: readonly (readonly [string, ListedHook])[], etag: stri
     empty: "No hooks.",
     footer: `Version ${etag}`,
   };
-}
-
-/** A script target on one line: `subdomain/execId:path`, without what it does not name. */
-function scriptText(script: ListedHook["script"]): string {
-  const place = [script?.subdomain, script?.execId].filter((part) => part !== undefined).join("/");
-  const path = String(script?.path ?? "-");
-  return place === "" ? path : `${place}:${path}`;
 }

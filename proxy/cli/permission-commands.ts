@@ -1,5 +1,5 @@
 import { Argument, Option, type Command } from "commander";
-import type { InterposeClient } from "../../client/client.ts";
+import type { InterposeClient, PermissionsInput } from "../../client/client.ts";
 import type { PermissionsApi } from "../../client/permissions-api.ts";
 import {
   action,
@@ -88,7 +88,7 @@ export function registerPermissionCommands(proxy: Command, io: CommandIo, owner:
         const document = await readDocument(io, options);
         const { data } = await api(client).set(
           idOf(options),
-          document as Parameters<PermissionsApi<"containers">["set"]>[1],
+          document as unknown as PermissionsInput,
           ifMatchOf(options),
         );
         done(data, `Replaced the permissions; the version is now ${data.etag}.`);
