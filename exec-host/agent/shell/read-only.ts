@@ -86,7 +86,7 @@ const COMMANDS: ReadonlyMap<string, Entry> = new Map<string, Entry>([
   ["pwd", { operands: "none", bans: NOTHING }],
   ["echo", { operands: "none", bans: NOTHING }],
   // %n assigns to a variable, whose subscript can hold a command
-  ["printf", { operands: "none", bans: { short: "v", words: [/%[^%]*n/], noBareGlob: true } }],
+  ["printf", { operands: "none", bans: { short: "v", words: [/%[-+ #0'*.\d]*[hlLjzt]*n/], noBareGlob: true } }],
   // an operand without a plus sign sets the clock
   [
     "date",

@@ -73,36 +73,12 @@ const WRAPPERS: ReadonlyMap<string, Wrapper> = new Map<string, Wrapper>([
 ]);
 
 /** Programs that start others in ways this file does not follow. */
-const OPAQUE: ReadonlySet<string> = new Set([
-  ...[
-    "alias",
-    "bind",
-    "complete",
-    "coproc",
-    "enable",
-    "mapfile",
-    "readarray",
-    "parallel",
-    "chroot",
-    "unshare",
-    "nsenter",
-  ],
-  ...[
-    "script",
-    "expect",
-    "gdb",
-    "strace",
-    "ltrace",
-    "runuser",
-    "pkexec",
-    "systemd-run",
-    "at",
-    "batch",
-    "screen",
-    "tmux",
-    "dbus-run-session",
-  ],
-]);
+const OPAQUE: ReadonlySet<string> = new Set(
+  (
+    "alias at batch bind chroot complete coproc dbus-run-session enable expect gdb ltrace mapfile nsenter parallel " +
+    "pkexec readarray runuser screen script strace systemd-run tmux unshare"
+  ).split(" "),
+);
 
 const SHELLS: ReadonlySet<string> = new Set([
   "sh",

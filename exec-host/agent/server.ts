@@ -1,0 +1,242 @@
+import { createServer } from "node:http";
+import type { IncomingMessage, Server } from "node:http";
+import { getRequestListener } from "@hono/node-server";
+import type { HttpBindings } from "@hono/node-server";
+import type { MiddlewareHandler } from "hono";
+import type { Clock } from "../../policy/kernel/clock.ts";
+import type { Log } from "../../policy/kernel/log.ts";
+import { builtinTool, CATALOGUE } from "../tools/catalogue.ts";
+import { createCap, createRateLimiter } from "./caps.ts";
+import type { RateLimit } from "./caps.ts";
+import { createChangeBoard } from "./change-routes.ts";
+import { createConfirmTokens } from "./confirm-tokens.ts";
+import { EDGE_AUTH_FIELD, isEdgeAuthValid } from "./edge-auth.ts";
+import { AgentError } from "./errors.ts";
+import { registerJobRoutes } from "./job-routes.ts";
+import { createJobs } from "./jobs.ts";
+import { createMcpHub } from "./mcp.ts";
+import { AGENT_PREFIX, createRouter, errorAnswer, jsonAnswer } from "./router.ts";
+import type { AgentEnv } from "./router.ts";
+import { createToolRuns } from "./runs.ts";
+import type { ToolRuns } from "./runs.ts";
+import type { Sandbox } from "./sandbox.ts";
+import type {
+  AgentGuards,
+  AgentMetrics,
+  AgentOptions,
+  CreateGuards,
+  JsonObject,
+  ToolLookup,
+} from "./seams.ts";
+import { registerSessionRoutes } from "./session-routes.ts";
+import { createSessions } from "./sessions.ts";
+import type { Sessions } from "./sessions.ts";
+import { registerToolRoutes } from "./tool-routes.ts";
+import { startTurn } from "./turns.ts";
+import type { Turn } from "./turns.ts";
+import { createStreamSockets, refuseUpgrade } from "./ws-stream.ts";
+
+/** What a gateway process needs beyond the decoded configuration. */
+export interface AgentServerOptions extends AgentOptions {
+  /** One secret, or two while they are being exchanged; none: nothing is served. */
+  readonly secrets: readonly string[];
+  readonly rateLimit: RateLimit | null;
+  /** Bytes; 8 MiB unless said. */
+  readonly maxBodyBytes?: number;
+  /** Event streams per client; 16 unless said. */
+  readonly maxStreamsPerClient?: number;
+  readonly idleMs?: number;
+}
+
+/** A gateway that is not listening yet. */
+export interface AgentServer {
+  readonly http: Server;
+  readonly sessions: Sessions;
+  readonly runs: ToolRuns;
+  /** Starts a scripted turn in a live session: the place of the model loop, and what tests drive. */
+  startTurn(
+    sessionId: string,
+    script: (turn: Turn) => Promise<void>,
+  ): { readonly turnId: string; readonly done: Promise<void> };
+  status(): JsonObject;
+  /** Ends sessions, jobs, streams and connections; bounded by the life-cycle hooks' own limits. */
+  close(): Promise<void>;
+}
+
+interface AgentServerDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: AgentMetrics;
+  readonly sandbox: Sandbox;
+  readonly createGuards: CreateGuards;
+}
+
+const MAX_BODY_BYTES = 8 * 1024 * 1024;
+const HEALTH = `${AGENT_PREFIX}/health`;
+
+/** Builds a gateway: guard, limits, routes, sessions, jobs, tools. Listening is the caller's. */
+export function createAgentServer(deps: AgentServerDeps, options: AgentServerOptions): AgentServer {
+  const { clock, log, metrics, sandbox } = deps;
+  let guards: AgentGuards | null = null;
+  const needGuards = (): AgentGuards => {
+    if (guards === null) {
+      throw new Error("guards are used before they are built");
+    }
+    return guards;
+  };
+
+  const sessions = createSessions({ clock, log, hooks: () => needGuards().hooks }, options);
+  const mcp = createMcpHub({ clock, log, settings: () => needGuards().settings }, options.env);
+  const tokens = createConfirmTokens(clock);
+  const jobs = createJobs(clock);
+  const changes = createChangeBoard({ clock, log });
+  const streams = createCap(options.maxStreamsPerClient ?? 16);
+  const runs = createToolRuns(
+    { clock, log, metrics, tokens, mcp, sandbox, guards: needGuards },
+    options,
+  );
+  const tools: ToolLookup = {
+    isReadOnly: (name) => builtinTool(name)?.readOnly,
+    names: () => CATALOGUE.map((tool) => tool.name),
+  };
+  const built = deps.createGuards({ clock, log, metrics, sessions, tools, mcp, changes }, options);
+  guards = built;
+  sessions.onClose((session) => {
+    tokens.dropSession(session.id);
+    mcp.release(session);
+  });
+
+  const status = (): JsonObject => ({
+    status: "ok",
+    sessions: sessions.all().length,
+    jobs: jobs.alive(),
+    executions: runs.inUse(),
+    read_only_sandbox: sandbox.kind,
+    ...(sandbox.reason === null ? {} : { read_only_sandbox_reason: sandbox.reason }),
+  });
+
+  const { app, router } = createRouter({ log }, options.realms);
+  app.use("*", admit({ clock, rate: createRateLimiter(clock, options.rateLimit) }, options));
+  app.get(HEALTH, () => jsonAnswer({ status: "ok", read_only_sandbox: sandbox.kind }));
+  app.get(`${AGENT_PREFIX}/openapi.json`, () =>
+    jsonAnswer(
+      app.getOpenAPI31Document({
+        openapi: "3.1.0",
+        info: { title: "interpose agent gateway", version: "1" },
+      }),
+    ),
+  );
+  registerToolRoutes(router, { clock, sessions, runs, jobs, streams });
+  registerSessionRoutes(router, { clock, sessions, mcp, streams }, options.realms);
+  registerJobRoutes(router, jobs);
+  changes.register(router, sessions, options.home);
+  built.registerRoutes(router);
+
+  const sockets = createStreamSockets({ sessions, streams, log });
+  const listener = getRequestListener(app.fetch, { overrideGlobalObjects: false });
+  const http = createServer(
+    { maxHeaderSize: 32_768, requestTimeout: 0 },
+    (request, response) => void listener(request, response),
+  );
+  http.on("upgrade", (request, socket, head) => {
+    if (!isAdmitted(request, options.secrets, clock.now())) {
+      refuseUpgrade(socket, new AgentError("forbidden"));
+      return;
+    }
+    sockets.accept(request, socket, head, clientOf(request));
+  });
+
+  return {
+    http,
+    sessions,
+    runs,
+    status,
+    startTurn: (id, script) => startTurn({ clock, runs }, sessions.require(id), script),
+    async close() {
+      http.close();
+      jobs.close();
+      await sessions.closeAll();
+      sockets.close();
+      await mcp.close();
+      await built.close();
+      http.closeAllConnections();
+    },
+  };
+}
+
+/** Guard, rate limit and body cap, in this order (section 1.1). Health is open and not limited (decision 62). */
+function admit(
+  deps: { readonly clock: Clock; readonly rate: { take(client: string): number } },
+  options: AgentServerOptions,
+): MiddlewareHandler<AgentEnv> {
+  const maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
+  return async (c, next) => {
+    const { incoming } = c.env as HttpBindings;
+    if (c.req.path === HEALTH && c.req.method === "GET") {
+      await next();
+      return;
+    }
+    if (!isAdmitted(incoming, options.secrets, deps.clock.now())) {
+      return errorAnswer(new AgentError("forbidden"));
+    }
+    const client = clientOf(incoming);
+    const waitSeconds = deps.rate.take(client);
+    if (waitSeconds > 0) {
+      return errorAnswer(new AgentError("rate_limited"), waitSeconds);
+    }
+    c.set("client", client);
+    if (c.req.method !== "GET" && c.req.method !== "HEAD") {
+      const body = await readBody(incoming, maxBodyBytes);
+      if (body === null) {
+        const answer = errorAnswer(new AgentError("payload_too_large"));
+        // the rest of the body is not read, so the connection cannot be used again
+        answer.headers.set("Connection", "close");
+        return answer;
+      }
+      c.set("bodyBytes", body);
+    }
+    await next();
+    return;
+  };
+}
+
+function isAdmitted(request: IncomingMessage, secrets: readonly string[], now: number): boolean {
+  const field = request.headers[EDGE_AUTH_FIELD.toLowerCase()];
+  return isEdgeAuthValid(
+    typeof field === "string" ? field : undefined,
+    secrets,
+    request.method ?? "",
+    request.url ?? "",
+    now,
+  );
+}
+
+/** Once the guard has passed, the edge's word on the client's address counts. */
+function clientOf(request: IncomingMessage): string {
+  const address = request.headers["x-real-ip"];
+  return typeof address === "string" ? address : (request.socket.remoteAddress ?? "local");
+}
+
+/** The whole body; null when it is larger than the cap, by its declared length or by count. */
+function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer | null> {
+  if (Number(request.headers["content-length"] ?? 0) > maxBytes) {
+    return Promise.resolve(null);
+  }
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    request.on("data", (chunk: Buffer) => {
+      size += chunk.length;
+      if (size > maxBytes) {
+        request.removeAllListeners("data");
+        request.pause();
+        resolve(null);
+        return;
+      }
+      chunks.push(chunk);
+    });
+    request.once("end", () => resolve(Buffer.concat(chunks)));
+    request.once("error", reject);
+    request.once("close", () => reject(new Error("the body broke off")));
+  });
+}
