@@ -1,6 +1,7 @@
 import type { FieldLines, ResponseHead } from "../../policy/kernel/exchange.ts";
 import { fieldValue, sweepResponse } from "../../policy/kernel/fields.ts";
 import type { OutgoingCall } from "../../policy/kernel/http1/types.ts";
+import { encodeAnswer, encodeBody } from "./encode-body.ts";
 import type { HookCall } from "./hook.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
 import type { HostResponse, HostRequest } from "./host-message.ts";
@@ -27,7 +28,7 @@ export async function forward(
   if (res.headersSent) {
     throw new HookUpstreamError("bytes-already-sent", "the response has been started already");
   }
-  const encoded = overrides.body === undefined ? null : await hook.encodeBody(overrides.body);
+  const encoded = overrides.body === undefined ? null : await encodeBody(overrides.body);
   let request;
   try {
     request = planRequest(
@@ -61,15 +62,25 @@ export async function forward(
         }
       },
       data(chunk) {
-        if (res.write(chunk)) {
+        try {
+          if (res.write(chunk)) {
+            return true;
+          }
+          res.once("drain", () => outgoing?.resume());
+          return false;
+        } catch (cause) {
+          outgoing?.abort();
+          reject(cause as Error); // a script's own `write` that throws
           return true;
         }
-        res.once("drain", () => outgoing?.resume());
-        return false;
       },
       end() {
-        res.end();
-        resolve(null);
+        try {
+          res.end();
+          resolve(null);
+        } catch (cause) {
+          reject(cause as Error);
+        }
       },
       fail(error) {
         if (hook.call.isGone) {
@@ -129,7 +140,7 @@ async function answerFailure(
   if (overrides.onUpstreamError !== null) {
     try {
       const answer = readAnswer(await overrides.onUpstreamError(error));
-      const body = await hook.encodeAnswer(answer.body);
+      const body = await encodeAnswer(answer.body);
       if (hook.call.isGone || res.headersSent) {
         return;
       }

@@ -1,11 +1,13 @@
 import type { HookEnvelope } from "../../dispatcher/envelope.ts";
 import type { LogLevel } from "../protocol.ts";
 import type { Call } from "./call.ts";
+import { fetchUpstream } from "./fetch-upstream.ts";
 import { forward } from "./forward.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
 import type { HostRequest, HostResponse } from "./host-message.ts";
 import type { BodyState } from "./request-body.ts";
-import type { EncodedBody, UpstreamDeps } from "./upstream-request.ts";
+import { pipeResponse } from "./send-response.ts";
+import type { UpstreamDeps } from "./upstream-request.ts";
 
 /** One hook dispatch as its helpers see it. */
 export interface HookCall {
@@ -18,12 +20,6 @@ export interface HookCall {
   readonly setTimer: (ms: number, task: () => void) => { cancel(): void };
   log(level: LogLevel, text: string): void;
   logError(what: string, error: unknown): void;
-  /** An override body in sendable form. */
-  encodeBody(body: unknown): Promise<EncodedBody>;
-  /** The body of an answer as bytes. */
-  encodeAnswer(
-    body: unknown,
-  ): Promise<{ readonly bytes: Buffer; readonly contentType: string | null }>;
 }
 
 /** What scripts get as `metadata.hook`: five data fields, and helpers that `JSON.stringify` does not show. */
@@ -48,6 +44,9 @@ export function createHookMetadata(hook: HookCall): HookMetadata {
   const helpers = {
     forward: (req: HostRequest, res: HostResponse, overrides?: unknown) =>
       forward(hook, req, res, overrides),
+    fetchUpstream: (req: HostRequest, overrides?: unknown) => fetchUpstream(hook, req, overrides),
+    pipeResponse: (upstream: unknown, res: HostResponse, options?: unknown) =>
+      pipeResponse(hook.call, upstream, res, options),
     HookUpstreamError,
   };
   for (const [name, value] of Object.entries(helpers)) {

@@ -168,6 +168,11 @@ export class HostResponse extends ServerResponse<HostRequest> {
     this.strictContentLength = !isBodyless && this.hasHeader("content-length");
   }
 
+  /** Whether the head that was made announces a length. */
+  get hasLength(): boolean {
+    return (this as unknown as HeadState)._contentLength !== null;
+  }
+
   /** True once a byte of the head is on its way. `headersSent` is already true when the head is only made up. */
   get isHeadOut(): boolean {
     return (this as unknown as HeadState)._headerSent;

@@ -56,7 +56,7 @@ function start(message: StartMessage): void {
         deployments: createDeployments(
           clock,
           root,
-          createScriptFetch(),
+          createScriptFetch(clock),
           message.limits.maxDeployments,
         ),
         upstream: {

@@ -1,5 +1,6 @@
 import type { Call } from "./call.ts";
 import { toBytes } from "./host-message.ts";
+import { sendResponse, sendTextStream } from "./send-response.ts";
 
 /**
  * Sends what a script returned without answering itself (exec-host.md 2.3). Nothing is sent for `undefined` on a
@@ -23,13 +24,11 @@ export async function respondWith(call: Call, result: unknown): Promise<void> {
     return;
   }
   if (isResponse(result)) {
-    const { sendResponse } = await import("./send-response.ts");
     await sendResponse(call, result);
     return;
   }
   const stream = textStreamOf(result);
   if (stream !== null) {
-    const { sendTextStream } = await import("./send-response.ts");
     await sendTextStream(call, stream);
     return;
   }

@@ -194,8 +194,6 @@ export function createServer(deps: ServeDeps, options: ServeOptions): Server {
       setTimer: (ms, task) => clock.after(ms, task),
       log: (level, text) => journal.log(call, level, text),
       logError: (what, error) => journal.log(call, "error", `${what}: ${describeError(error)}`),
-      encodeBody: async (body) => (await import("./encode-body.ts")).encodeBody(body),
-      encodeAnswer: async (body) => (await import("./encode-body.ts")).encodeAnswer(body),
     };
     return createHookMetadata(hook);
   }
