@@ -1,3 +1,4 @@
+import { systemClock } from "../../../policy/kernel/clock.ts";
 import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
@@ -133,7 +134,9 @@ export class HandshakeExchange implements Exchange {
     this.answered = true;
     const reason = head.reason === "" ? (STATUS_CODES[head.status] ?? "") : head.reason;
     const date =
-      hasDate(head.fields) || head.status === 101 ? "" : `Date: ${new Date().toUTCString()}\r\n`;
+      hasDate(head.fields) || head.status === 101
+        ? ""
+        : `Date: ${new Date(systemClock.now()).toUTCString()}\r\n`;
     const fields = writeFields(head.fields);
     this.#socket.write(
       `HTTP/1.1 ${head.status} ${reason}\r\n${date}${fields}${framing}\r\n`,
