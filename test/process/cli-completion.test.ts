@@ -46,6 +46,16 @@ test.for([
     ["bash", "zsh", "fish"],
   ],
   [["interpose", "nonsense", "$(touch x)", "zz"], []],
+  [
+    ["interpose", "containers", "list", "--output", ""],
+    ["table", "json", "yaml"],
+  ],
+  [["interpose", "-o", "j"], ["json"]],
+  [
+    ["interpose", "--profile", "containers", "pro"],
+    ["projects", "proxy"],
+  ],
+  [["interpose", "containers", "list", "--token-file", "x"], []],
 ] as const)("bash completes %j", async ([line, expected], { expect }) => {
   expect(await complete(line)).toEqual(expected);
 });
