@@ -1,5 +1,6 @@
 import { createServer } from "node:http";
-import net, { type AddressInfo } from "node:net";
+import type net from "node:net";
+import type { AddressInfo } from "node:net";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { WebSocket, WebSocketServer } from "ws";
 import { rawClient, rawExchange } from "../support/raw-client.ts";
@@ -29,7 +30,7 @@ function switching(
 describe("openTunnel()", () => {
   test("passes the handshake on swept, with the WebSocket fields, and joins the streams with early bytes of either side", async () => {
     const upstream = await recordingUpstream(
-      switching("early down", (chunk, socket) => void socket.write(`<${chunk}>`)),
+      switching("early down", (chunk, socket) => void socket.write(`<${chunk.toString()}>`)),
     );
     const edge = await startWireEdge(upstream.port);
     const client = await rawClient(edge.port);
@@ -238,7 +239,7 @@ describe("openTunnel()", () => {
     const code = await new Promise<number>((resolve, reject) => {
       client.on("error", reject);
       client.on("message", (message) => {
-        messages.push(String(message));
+        messages.push((message as Buffer).toString());
         if (messages.length === 1) {
           client.send(big);
         } else {
