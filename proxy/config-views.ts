@@ -1,14 +1,15 @@
+import type { ExecEndpoint } from "../dispatcher/envelope.ts";
 import type { ExecPlace } from "../dispatcher/exec-target.ts";
 import type { ContainerInfo } from "../policy/api/context.ts";
 import type { Config, ExecConfig } from "./config.ts";
 
 /** What single parts want to see of the configuration. */
 
+export type EmbeddedExec = Extract<ExecConfig, { kind: "embedded" }>;
+
 /** Running containers whose scripts this process runs. */
-export function embeddedExecs(
-  config: Config,
-): Map<string, Extract<ExecConfig, { kind: "embedded" }>> {
-  const found = new Map<string, Extract<ExecConfig, { kind: "embedded" }>>();
+export function embeddedExecs(config: Config): Map<string, EmbeddedExec> {
+  const found = new Map<string, EmbeddedExec>();
   for (const [id, { exec, state }] of config.containers) {
     if (exec.kind === "embedded" && state === "running") {
       found.set(id, exec);
@@ -27,6 +28,33 @@ export function execPlace(config: Config, id: string): ExecPlace | undefined {
   return exec.kind === "remote"
     ? { kind: "remote", host, port: exec.port, secret: exec.secret }
     : { kind: exec.kind };
+}
+
+/** Who may use a container's script management routes (decision 43). */
+export function manageMode(config: Config, id: string): "admitted" | "open" | "off" {
+  const exec = config.containers.get(id)?.exec;
+  return exec === undefined || exec.kind === "none" ? "off" : exec.manage;
+}
+
+/** Where those routes are answered: beside the embedded workers, or by the remote exec host itself. */
+export function manageEndpoint(
+  config: Config,
+  id: string,
+  embedded: { manageEndpoint(id: string): ExecEndpoint | Promise<ExecEndpoint> },
+): ExecEndpoint | null | Promise<ExecEndpoint> {
+  const place = execPlace(config, id);
+  switch (place?.kind) {
+    case "embedded":
+      return embedded.manageEndpoint(id);
+    case "remote":
+      return {
+        origin: { kind: "tcp", host: place.host, port: place.port },
+        secret: place.secret,
+        generation: 0,
+      };
+    default:
+      return null;
+  }
 }
 
 /** The containers as the control API lists them. */

@@ -4,6 +4,7 @@ import type { Log } from "../policy/kernel/log.ts";
 import { type Authenticator, createAuthenticator } from "./auth/authenticate.ts";
 import { type IdentityKeys, createIdentityKeys } from "./auth/identity-keys.ts";
 import { clientAddress, createTrustedProxies } from "./client-address.ts";
+import { type EmbeddedExec, embeddedExecs } from "./config-views.ts";
 import type { Config } from "./config.ts";
 import { type AliasLookup, type HostResolver, createHostResolver } from "./host-resolver.ts";
 
@@ -13,6 +14,8 @@ export interface Generation {
   readonly hosts: HostResolver;
   readonly keys: IdentityKeys;
   readonly authenticator: Authenticator;
+  /** Running containers whose scripts this process runs; one object for the life of the generation. */
+  readonly embeddedExecs: ReadonlyMap<string, EmbeddedExec>;
   clientAddress(exchange: Exchange): string;
 }
 
@@ -41,6 +44,7 @@ export function createGeneration(
   return {
     config,
     keys,
+    embeddedExecs: embeddedExecs(config),
     hosts: createHostResolver(config, aliases, clock),
     authenticator: kept?.authenticator ?? createAuthenticator({ clock, keys }),
     clientAddress: ({ peer, head }) => clientAddress(peer.address, head.fields, trusted),

@@ -2,8 +2,9 @@ import { createAudit } from "../dispatcher/audit.ts";
 import { createDispatcher } from "../dispatcher/dispatch.ts";
 import { createExecHostClient } from "../dispatcher/exec-host-client.ts";
 import { createExecTargets } from "../dispatcher/exec-target.ts";
-import { createExecPool } from "../exec-host/pool/pool.ts";
-import { createControlApi, listenControl } from "../policy/api/server.ts";
+import { createExecHost } from "../exec-host/host.ts";
+import { createManageApi } from "../exec-host/manage/api.ts";
+import { type PartState, createControlApi, listenControl } from "../policy/api/server.ts";
 import { type Clock, delay } from "../policy/kernel/clock.ts";
 import { createHttp1Client } from "../policy/kernel/http1/client.ts";
 import type { Log } from "../policy/kernel/log.ts";
@@ -12,7 +13,7 @@ import { createAliases } from "../policy/store/aliases.ts";
 import { createAuditStore } from "../policy/store/audit-store.ts";
 import { createPolicyCache } from "../policy/store/cache.ts";
 import { createFileStore } from "../policy/store/file-store.ts";
-import { containerInfos, embeddedExecs, execPlace } from "./config-views.ts";
+import { containerInfos, execPlace, manageEndpoint, manageMode } from "./config-views.ts";
 import type { Config, ListenAddress } from "./config.ts";
 import { createFinisher } from "./finish.ts";
 import { createGeneration } from "./generation.ts";
@@ -58,15 +59,15 @@ export async function startEdge(
   const config = () => generation.config;
 
   const client = createHttp1Client({ clock });
-  const pool = await createExecPool({
+  const execHost = await createExecHost({
     clock,
     log,
     metrics,
     dataDir,
-    containers: () => embeddedExecs(config()),
+    containers: () => generation.embeddedExecs,
   });
   const dispatcher = createDispatcher({
-    targets: createExecTargets(pool, (container) => execPlace(config(), container)),
+    targets: createExecTargets(execHost, (container) => execPlace(config(), container)),
     client: createExecHostClient(client),
     audit,
     clock,
@@ -80,7 +81,13 @@ export async function startEdge(
     client,
     dispatcher,
     agents: { endpoint: () => Promise.reject(new Error("no agent gateway")), sign: () => [] },
-    management: { owns: () => false, handle: () => Promise.resolve(0) },
+    management: createManageApi({
+      client,
+      log,
+      token,
+      mode: (container) => manageMode(config(), container),
+      endpoint: (container) => manageEndpoint(config(), container, execHost),
+    }),
     finisher,
     budget,
     clock,
@@ -124,6 +131,7 @@ export async function startEdge(
       "identity keys": generation.keys.ready
         ? { ok: true }
         : { ok: false, reason: "the issuer's keys were not fetched yet" },
+      "exec hosts": toPartState(execHost.readiness()),
     }),
     limits: () => limitsInfo(config()),
     publicKeys: () => generation.keys.list(),
@@ -145,7 +153,7 @@ export async function startEdge(
     await control.close();
     await audit.flush();
     await auditStore.close();
-    await pool.close();
+    await execHost.close();
     client.close();
     budget.close();
     generation.keys.close();
@@ -165,7 +173,7 @@ export async function startEdge(
       if (generation.keys !== before.keys) {
         before.keys.close();
       }
-      pool.reconcile();
+      execHost.reconcile();
     },
     async drain() {
       const { drainMs } = config().limits;
@@ -179,4 +187,9 @@ export async function startEdge(
     },
     close,
   };
+}
+
+/** What stays open on this platform is told even when all is well. */
+function toPartState({ ok, detail }: { ok: boolean; detail: readonly string[] }): PartState {
+  return detail.length === 0 ? { ok } : { ok, reason: detail.join("; ") };
 }
