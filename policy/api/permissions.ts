@@ -81,11 +81,33 @@ interface Level<D extends Guarded, T> {
   readonly render: (target: T, document: D) => Promise<Record<string, unknown>>;
 }
 
+// What the decoders of names and groups look like from outside; they are functions, which nothing can describe.
+const GROUP_REF = { $ref: "#/components/schemas/Group" };
+const GROUPS = {
+  type: "object",
+  description: "One configuration per group, or several of which any satisfies it",
+  additionalProperties: { anyOf: [GROUP_REF, { type: "array", items: GROUP_REF, minItems: 1 }] },
+} as const;
+const ACCESS_RULE = {
+  description: "All instances or none, one, several, or a range such as 8000-8100",
+  anyOf: [
+    { type: "boolean" },
+    { type: "integer", minimum: 0, maximum: 65_535 },
+    { type: "array", items: { type: "integer", minimum: 0, maximum: 65_535 } },
+    { type: "string", pattern: "^(\\*|\\d+-\\d+)$" },
+  ],
+} as const;
+const PERMISSIONS = {
+  type: "object",
+  description: "By group, then by program",
+  additionalProperties: { type: "object", additionalProperties: ACCESS_RULE },
+} as const;
+
 const version = { file_version: z.int(), etag: z.string() };
 const documentSchema = z.looseObject({
   project: z.string(),
-  groups: z.record(z.string(), z.unknown()),
-  permissions: z.record(z.string(), z.record(z.string(), z.unknown())),
+  groups: z.record(z.string(), z.unknown()).meta(GROUPS),
+  permissions: z.record(z.string(), z.record(z.string(), z.unknown())).meta(PERMISSIONS),
   default: defaultSchema,
   enable_proxy: z.boolean(),
   schema_version: z.int(),
@@ -99,8 +121,8 @@ const PROJECT_DOCUMENT = documentSchema.meta({ id: "ProjectPermissions" });
 const ignored = z.unknown().optional();
 const bulkMembers = {
   project: z.string().optional(),
-  groups: groupsSchema,
-  permissions: permissionsSchema,
+  groups: groupsSchema.meta(GROUPS),
+  permissions: permissionsSchema.meta(PERMISSIONS),
   default: defaultSchema.optional(),
   enable_proxy: z.boolean({ error: "expected true or false" }).optional(),
   hooks: ignored,
@@ -117,7 +139,7 @@ const defaultBody = z.strictObject({ default: defaultSchema });
 const stateBody = z.strictObject({ enable_proxy: z.boolean({ error: "expected true or false" }) });
 const cellBody = z.strictObject({
   program: z.string({ error: "expected a program name" }),
-  access: z.unknown(),
+  access: z.unknown().meta(ACCESS_RULE),
 });
 
 /** Types that have a single-group call; the others are written with the whole document (edge-proxy.md 2.2). */
@@ -127,6 +149,7 @@ const PROGRAM_FORM = /^[a-z0-9][a-z0-9_-]{0,49}$/;
 
 /** Adds the permission endpoints of containers and of projects (edge-proxy.md 2.6). */
 export function addPermissionEndpoints(app: OpenAPIHono, deps: PermissionsApiDeps): void {
+  app.openAPIRegistry.register("Group", groupConfigSchema);
   const { store } = deps;
   addLevel(app, deps, {
     base: "/api/v1/containers/{id}/proxy/permissions",

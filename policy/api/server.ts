@@ -136,15 +136,16 @@ export function createControlApi(
     type: "http",
     scheme: "bearer",
   });
-  app.get("/openapi.json", (context) =>
-    context.json(
-      app.getOpenAPI31Document({
-        openapi: "3.1.0",
-        info: { title: "interpose control API", version: "1" },
-        servers: [{ url: "/" }],
-      }),
-    ),
-  );
+  let description: object | null = null;
+  app.get("/openapi.json", (context) => {
+    // Made once, on the first call: it costs some milliseconds and anybody may ask for it.
+    description ??= app.getOpenAPI31Document({
+      openapi: "3.1.0",
+      info: { title: "interpose control API", version: "1" },
+      servers: [{ url: "/" }],
+    });
+    return context.json(description);
+  });
   return app;
 }
 

@@ -18,8 +18,12 @@ export const HOOK_ID = /^[0-9a-hjkmnp-tv-z]{26}$/;
 /** Form of a permission group's name. */
 export const GROUP_NAME = /^[A-Za-z0-9_-]{1,50}$/;
 
-const ONE_METHOD = /^(?:get|post|put|patch|delete|head|options)$/i;
-const METHOD_OR_ANY = /^(?:\*|get|post|put|patch|delete|head|options)$/i;
+/** Any case, spelled out: the pattern also stands in the API description, where there are no flags. */
+const ANY_CASE = HOOK_METHODS.map((method) =>
+  method.replace(/./g, (letter) => `[${letter}${letter.toLowerCase()}]`),
+).join("|");
+const ONE_METHOD = new RegExp(`^(?:${ANY_CASE})$`);
+const METHOD_OR_ANY = new RegExp(`^(?:\\*|${ANY_CASE})$`);
 const MATCH_PATH = /^(?:\*|\/[A-Za-z0-9._\-/*]{0,256})$/;
 const SCRIPT_PATH = /^\/[A-Za-z0-9._\-/]{0,256}$/;
 const FIELD_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
