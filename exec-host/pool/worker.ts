@@ -98,6 +98,7 @@ export function startWorker(
   const socketDir = join(deps.runDir, `${generation}-${newToken(6)}`);
   const logsDir = join(deps.dataDir, "containers", containerId, "logs");
   const manages = deps.role === "manage";
+  makeScriptsRoot(container.scripts, user);
   makeFolders(deps, [dataDir, socketDir], logsDir, user);
   const secret = newToken();
   const socketPath = join(socketDir, "s");
@@ -131,7 +132,7 @@ export function startWorker(
     clock,
     {
       role: deps.role,
-      cwd: dataDir,
+      cwd: manages ? logsDir : dataDir,
       readPaths: manages ? [`${logsDir}/`] : [`${container.scripts}/`, ...container.allow.read],
       writePaths: manages
         ? [`${container.scripts}/`, `${socketDir}/`]
@@ -273,6 +274,18 @@ export function startWorker(
 export function parseUser(text: string | null): { uid: number; gid: number } | null {
   const match = text === null ? null : /^(\d{1,9}):(\d{1,9})$/.exec(text);
   return match === null ? null : { uid: Number(match[1]), gid: Number(match[2]) };
+}
+
+/** A scripts root that is not there yet is made, so that the first script can be written into it. */
+function makeScriptsRoot(folder: string, user: { uid: number; gid: number } | null): void {
+  try {
+    const made = mkdirSync(folder, { recursive: true, mode: 0o755 });
+    if (made !== undefined && user !== null) {
+      chownSync(folder, user.uid, user.gid);
+    }
+  } catch {
+    // something is in its way, or the place is read-only: the worker says so when it cannot use it
+  }
 }
 
 /**

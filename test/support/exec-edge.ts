@@ -13,6 +13,7 @@ import { createExecHostClient } from "../../dispatcher/exec-host-client.ts";
 import { createExecTargets, type ExecHosts, type ExecPlace } from "../../dispatcher/exec-target.ts";
 import type { CompiledRule, ScriptTarget } from "../../policy/compile/compiled-policy.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
+import type { Exchange } from "../../policy/kernel/exchange.ts";
 import { sweepRequest } from "../../policy/kernel/fields.ts";
 import { createHttp1Client } from "../../policy/kernel/http1/client.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
@@ -87,21 +88,11 @@ export async function startSmallEdge(
     options.dispatcher,
   );
   const container = options.container ?? "a";
-  const server = createServer((req, res) => {
-    const target = req.url ?? "/";
-    const length = req.headers["content-length"];
-    const exchange = new NodeHttpExchange(
-      req,
-      res,
-      { method: req.method ?? "GET", target, version: "1.1", fields: req.rawHeaders },
-      { address: "127.0.0.1", port: 1, encrypted: false },
-      req.headers["transfer-encoding"] === undefined ? Number(length ?? 0) : null,
-      false,
-      { finished() {}, closing: false },
-    );
+  const { origin, port } = await startExchangeServer((exchange) => {
+    const { target, fields } = exchange.head;
     const shared = {
       exchange,
-      fields: sweepRequest(req.rawHeaders),
+      fields: sweepRequest(fields),
       target,
       clientAddress: "192.0.2.7",
       container,
@@ -130,12 +121,38 @@ export async function startSmallEdge(
       }
     });
   });
+  onTestFinished(() => http1.close());
+  return { origin, port, outcomes, records, metrics };
+}
+
+/** A plain HTTP server that hands its requests over as exchanges. */
+export async function startExchangeServer(
+  onExchange: (exchange: Exchange) => void,
+): Promise<{ origin: string; port: number }> {
+  const server = createServer((req, res) => {
+    const length = req.headers["content-length"];
+    onExchange(
+      new NodeHttpExchange(
+        req,
+        res,
+        {
+          method: req.method ?? "GET",
+          target: req.url ?? "/",
+          version: "1.1",
+          fields: req.rawHeaders,
+        },
+        { address: "127.0.0.1", port: 1, encrypted: false },
+        req.headers["transfer-encoding"] === undefined ? Number(length ?? 0) : null,
+        false,
+        { finished() {}, closing: false },
+      ),
+    );
+  });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   onTestFinished(() => {
-    http1.close();
     server.closeAllConnections();
     return new Promise((resolve) => server.close(() => resolve()));
   });
   const { port } = server.address() as AddressInfo;
-  return { origin: `http://127.0.0.1:${port}`, port, outcomes, records, metrics };
+  return { origin: `http://127.0.0.1:${port}`, port };
 }

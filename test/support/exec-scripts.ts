@@ -22,7 +22,7 @@ export interface HostSetup {
   readonly metrics: Metrics;
   readonly containers: Map<string, ExecContainer>;
   /** Writes `default/1/<name>` of a container. */
-  script(container: string, name: string, source: string): Promise<void>;
+  readonly script: (container: string, name: string, source: string) => Promise<void>;
 }
 
 /** An exec host with the real worker over a temporary data folder; containers `a` and `b`. */
