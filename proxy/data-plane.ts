@@ -1,0 +1,125 @@
+import { createAudit } from "../dispatcher/audit.ts";
+import { createDispatcher } from "../dispatcher/dispatch.ts";
+import { createExecHostClient } from "../dispatcher/exec-host-client.ts";
+import { type ExecHosts, createExecTargets } from "../dispatcher/exec-target.ts";
+import { type Clock, delay } from "../policy/kernel/clock.ts";
+import type { Http1Client } from "../policy/kernel/http1/types.ts";
+import type { Log } from "../policy/kernel/log.ts";
+import type { Metrics } from "../policy/kernel/metrics.ts";
+import type { AuditStore } from "../policy/store/audit-store.ts";
+import type { PolicyCache } from "../policy/store/cache.ts";
+import { execPlace } from "./config-views.ts";
+import type { Config, ListenAddress } from "./config.ts";
+import { createFinisher } from "./finish.ts";
+import { type Generation, createGeneration } from "./generation.ts";
+import type { AliasLookup } from "./host-resolver.ts";
+import { listen } from "./listen.ts";
+import { createPipeline } from "./pipeline.ts";
+import { createRequestBudget } from "./request-budget.ts";
+import { type AgentGateway, type ScriptManagement, createRouter } from "./router.ts";
+import { createHttp1Server } from "./wire/node-http/server.ts";
+
+/** What the traffic side of an edge process needs from the rest of it. */
+export interface DataPlaneDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  readonly client: Http1Client;
+  readonly policies: PolicyCache;
+  readonly aliases: AliasLookup;
+  readonly auditStore: Pick<AuditStore, "append">;
+  /** Embedded exec hosts: in this process, or asked for from the process that has them. */
+  readonly execHosts: ExecHosts;
+  readonly agents: AgentGateway;
+  readonly management: (config: () => Config) => ScriptManagement;
+}
+
+/** Listeners and the pipeline behind them: everything that carries requests, in one process. */
+export interface DataPlane {
+  readonly generation: Generation;
+  listen(): Promise<{ readonly http: ListenAddress | null; readonly https: ListenAddress | null }>;
+  /** Builds a new generation aside and swaps it in. */
+  reload(config: Config): void;
+  /** Stops listening and waits for running requests, at most `ms`. */
+  drain(ms: number): Promise<void>;
+  /** Cuts what is left. */
+  close(): Promise<void>;
+}
+
+export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane {
+  const { clock, log, metrics, client, policies } = deps;
+  let generation = createGeneration(initial, deps, null);
+  const config = () => generation.config;
+
+  const audit = createAudit({ sink: deps.auditStore, clock, metrics, log });
+  const dispatcher = createDispatcher({
+    targets: createExecTargets(deps.execHosts, (container) => execPlace(config(), container)),
+    client: createExecHostClient(client),
+    audit,
+    clock,
+    metrics,
+    log,
+  });
+  const budget = createRequestBudget(clock, () => config().limits.requestBudgetMs);
+  const finisher = createFinisher({ clock, log, metrics, budget });
+  const router = createRouter({
+    config,
+    client,
+    dispatcher,
+    agents: deps.agents,
+    management: deps.management(config),
+    finisher,
+    budget,
+    clock,
+    log,
+    metrics,
+  });
+  const pipeline = createPipeline({
+    clock,
+    hosts: { resolve: (host, target) => generation.hosts.resolve(host, target) },
+    policies,
+    authenticator: {
+      authenticate: (access, request) => generation.authenticator.authenticate(access, request),
+    },
+    clientAddress: (exchange) => generation.clientAddress(exchange),
+    router,
+    budget,
+    finisher,
+  });
+  const server = createHttp1Server({
+    limits: initial.limits,
+    onExchange: pipeline,
+    log,
+    clock,
+    metrics,
+  });
+
+  return {
+    get generation() {
+      return generation;
+    },
+    async listen() {
+      const { http } = initial.listen;
+      return { http: http === null ? null : await listen(server.server, http), https: null };
+    },
+    reload(next) {
+      const before = generation;
+      generation = createGeneration(next, deps, before);
+      if (generation.keys !== before.keys) {
+        before.keys.close();
+      }
+    },
+    async drain(ms) {
+      const closed = new Promise<void>((done) => server.server.once("close", done));
+      server.drain();
+      await Promise.race([closed, delay(clock, ms)]);
+    },
+    async close() {
+      server.drain();
+      server.destroy();
+      await audit.flush();
+      budget.close();
+      generation.keys.close();
+    },
+  };
+}
