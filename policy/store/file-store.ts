@@ -163,6 +163,7 @@ async function guarded<T>(task: () => Promise<T>): Promise<T> {
 const IN_WORDS: Readonly<Record<string, string>> = {
   ENOSPC: "no space is left for policy documents",
   EDQUOT: "no space is left for policy documents",
+  EFBIG: "no space is left for policy documents",
   EROFS: "the data folder is read-only",
   EACCES: "the data folder may not be used",
   EPERM: "the data folder may not be used",
