@@ -2,9 +2,9 @@ import type { ServerResponse } from "node:http";
 import { onTestFinished, test } from "vitest";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { foregroundClock } from "../../policy/kernel/clock.ts";
-import { runCli } from "../support/cli-run.ts";
+import { runCli, startCli } from "../support/cli-run.ts";
 import { startEcho } from "../support/client-echo.ts";
-import { CONTAINER } from "../support/policy-api.ts";
+import { CONTAINER, PROJECT, TOKEN } from "../support/policy-api.ts";
 
 /** A server that has an audit (contract.md 3, decision 40) whose streams the test can cut. */
 async function startAudit() {
@@ -211,4 +211,37 @@ test("tail takes a stream that stops its heartbeats for dead", async ({ expect }
   await tail.until("/a2");
   const { stderr } = await tail.stop();
   expect(stderr).toContain("the stream fell silent");
+});
+
+test("tail follows the control API's own audit", async ({ expect }) => {
+  const { audit, baseURL } = await startCli();
+  const record = (at: number) => ({
+    audit_id: `00000000-0000-4000-8000-${String(at).padStart(12, "0")}`,
+    ts: new Date(1_800_000_000_000 + at).toISOString(),
+    project: PROJECT,
+    container: CONTAINER,
+    service: "terminal",
+    hook_id: "01k5x0q8w3zr7v2m9n4p6t1a0b",
+    method: "POST",
+    path: `/n${at}`,
+    client_ip: "127.0.0.1",
+    matched_groups: [],
+    script: "/gate",
+    outcome: "forwarded",
+    status: 200,
+    duration_ms: 3,
+  });
+  await audit.append([record(1), record(2)]);
+  const tail = startTail(baseURL, ["--token", TOKEN, "-o", "json"]);
+  await tail.until("/n2");
+  await audit.append([record(3)]);
+  await tail.until("/n3");
+  const { stdout, code } = await tail.stop();
+  expect(code).toBe(0);
+  expect(
+    stdout
+      .trimEnd()
+      .split("\n")
+      .map((line) => JSON.parse(line) as unknown),
+  ).toEqual([record(1), record(2), record(3)]);
 });
