@@ -14,7 +14,7 @@ let count = 0;
 beforeAll(async () => {
   worker = await startWorker();
   upstream = await startUpstream((req, res, body) => {
-    switch (req.url?.split("?")[0]) {
+    switch (req.url?.split("?")[0] ?? "") {
       case "/cookies":
         res.writeHead(200, [
           "Set-Cookie",
