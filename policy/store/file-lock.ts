@@ -1,12 +1,13 @@
-import { open, readFile, stat, unlink } from "node:fs/promises";
+import { link, readFile, stat, unlink, writeFile } from "node:fs/promises";
 import { hostname } from "node:os";
+import { basename, dirname, join } from "node:path";
 import { delay, type Clock } from "../kernel/clock.ts";
 import { newHex } from "../kernel/ids.ts";
 import { StoreError } from "./store.ts";
 
 /** How long to wait for another process, in ms; a critical section takes a few. */
 const PATIENCE_MS = 5_000;
-/** Age at which a lock of a process that nobody can ask about counts as left behind, in ms. */
+/** Age at which a lock counts as left behind, whoever holds it, in ms. */
 const ABANDONED_MS = 30_000;
 
 /** This process among all that ever had its pid. */
@@ -41,25 +42,24 @@ export async function withFileLock<T>(
   }
 }
 
+/**
+ * Takes the lock by linking a finished file to its name, which fails when the name is taken: so a lock always says
+ * whose it is, even when its owner was killed the moment after.
+ */
 async function take(path: string): Promise<boolean> {
-  let file;
+  const own = join(dirname(path), `.${basename(path)}.${newHex(6)}.tmp`);
   try {
-    file = await open(path, "wx", 0o600);
+    await writeFile(own, JSON.stringify(SELF), { flag: "wx", mode: 0o600 });
+    await link(own, path);
+    return true;
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === "EEXIST") {
       return false;
     }
     throw cause;
-  }
-  try {
-    await file.writeFile(JSON.stringify(SELF));
-  } catch (cause) {
-    await unlink(path).catch(() => {}); // a full disk: do not leave a lock that nobody holds
-    throw cause;
   } finally {
-    await file.close();
+    await unlink(own).catch(() => {}); // swept at the next start
   }
-  return true;
 }
 
 /**
@@ -97,13 +97,14 @@ async function isAbandoned(path: string, clock: Clock): Promise<boolean> {
     if ((cause as NodeJS.ErrnoException).code === "ENOENT") {
       return false;
     }
-    owner = {}; // being written right now, or its writer died in between
+    owner = {}; // not one of ours
     ageMs = await stat(path).then(
       ({ mtimeMs }) => clock.now() - mtimeMs,
       () => 0,
     );
   }
-  if (owner.host !== SELF.host || typeof owner.pid !== "number") {
+  // Also on this host: by now its pid may belong to another program.
+  if (ageMs > ABANDONED_MS || owner.host !== SELF.host || typeof owner.pid !== "number") {
     return ageMs > ABANDONED_MS;
   }
   if (owner.pid === SELF.pid) {
