@@ -181,15 +181,25 @@ export function killGroup(child: ChildProcess, signal: "SIGTERM" | "SIGKILL"): v
   }
 }
 
-/** Kills processes that left the group but still carry the run's mark; several rounds, because they may be forking. */
+/** Kills processes that left the group but still carry the run's mark; `leader` is older than all of them. */
 function killMarked(mark: string, leader: number | undefined): void {
-  if (process.platform !== "linux" || leader === undefined) {
+  if (leader !== undefined) {
+    killProcessesWith(`${RUN_MARK}=${mark}`, leader);
+  }
+}
+
+/**
+ * Kills every process of ours whose environment holds `entry` (`NAME=value`); several rounds, because they may be forking.
+ *
+ * @param olderThan a process id that none of them is older than; 0: look at all.
+ */
+export function killProcessesWith(entry: string, olderThan = 0): void {
+  if (process.platform !== "linux") {
     return;
   }
-  const needle = `${RUN_MARK}=${mark}`;
   for (let round = 0; round < 4; round++) {
-    const found = laterPids(leader).filter(
-      (pid) => pid !== leader && environmentOf(pid).includes(needle),
+    const found = laterPids(olderThan).filter((pid) =>
+      environmentOf(pid).split("\0").includes(entry),
     );
     if (found.length === 0) {
       return;
@@ -204,12 +214,14 @@ function killMarked(mark: string, leader: number | undefined): void {
   }
 }
 
-/** Processes that can descend from `leader`: younger ones, or all when process ids wrapped since. */
+/** Processes that can descend from `leader`, itself left out: younger ones, or all when process ids wrapped since. */
 function laterPids(leader: number): number[] {
   try {
     const last = Number(readFileSync("/proc/loadavg", "latin1").trim().split(" ").at(-1));
     const pids = readdirSync("/proc").map(Number).filter(Number.isInteger);
-    return last < leader ? pids : pids.filter((pid) => pid > leader);
+    return pids.filter(
+      (pid) => pid !== process.pid && (last < leader ? pid !== leader : pid > leader),
+    );
   } catch {
     return [];
   }
