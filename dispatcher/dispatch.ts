@@ -37,6 +37,8 @@ export interface DispatchRequest {
   readonly rule: CompiledRule;
   /** Groups that granted the request. */
   readonly matchedGroups: readonly string[];
+  /** The record was opened elsewhere (by the edge of a remote exec host); none is made here. */
+  readonly auditId?: string;
 }
 
 /** An ordinary call of the exec service. */
@@ -93,12 +95,15 @@ export interface DispatcherOptions {
   readonly startWaitMs: number;
   /** Silence allowed to an ordinary call; scripts may take an hour by default. */
   readonly ordinaryIdleMs: number;
+  /** Leaves the outcome word in answers: set in an exec host whose edge has a dispatcher of its own. */
+  readonly tellOutcome: boolean;
 }
 
 export const DEFAULT_DISPATCHER_OPTIONS: DispatcherOptions = {
   backstopMs: 40,
   startWaitMs: 10_000,
   ordinaryIdleMs: 3_660_000,
+  tellOutcome: false,
 };
 
 export interface Dispatcher {
@@ -233,7 +238,9 @@ export function createDispatcher(
         head(head) {
           status = head.status;
           said = fieldValue(head.fields, OUTCOME_LOWER) ?? null;
-          return said === null ? sweepResponse(head.fields) : withoutOutcome(head.fields);
+          return said === null || options.tellOutcome
+            ? sweepResponse(head.fields)
+            : withoutOutcome(head.fields);
         },
         done(end) {
           if (end.kind === "failed" && end.failure.kind === "reset") {
@@ -294,17 +301,19 @@ export function createDispatcher(
     const { exchange, rule, container } = request;
     const { script } = rule;
     const startedAt = clock.monotonic();
-    const auditId = audit.begin({
-      project: request.project,
-      container,
-      service: request.service,
-      hookId: rule.id,
-      method: exchange.head.method,
-      path: request.path,
-      clientIp: request.clientAddress,
-      matchedGroups: request.matchedGroups,
-      script: `${script.subdomain ?? "default"}/${script.execId ?? "1"}${script.path}`,
-    });
+    const auditId =
+      request.auditId ??
+      audit.begin({
+        project: request.project,
+        container,
+        service: request.service,
+        hookId: rule.id,
+        method: exchange.head.method,
+        path: request.path,
+        clientIp: request.clientAddress,
+        matchedGroups: request.matchedGroups,
+        script: `${script.subdomain ?? "default"}/${script.execId ?? "1"}${script.path}`,
+      });
     const finish = (outcome: DispatchOutcomeName, status: number): void => {
       const durationMs = clock.monotonic() - startedAt;
       metrics.hookDispatches.inc({ outcome });
@@ -313,7 +322,7 @@ export function createDispatcher(
     };
     /** Ends the dispatch with an answer of the edge's own, unless the client has one or left. */
     const refuse = (code: ErrorCode, outcome: DispatchOutcomeName): DispatchOutcome => {
-      answerError(exchange, code, auditId);
+      answerError(exchange, code, auditId, options.tellOutcome ? outcome : undefined);
       return done(outcome, statusOf(code), code);
     };
     const done = (
@@ -488,7 +497,12 @@ function withoutOutcome(fields: FieldLines): string[] {
 }
 
 /** The JSON answer of a code, naming the audit record; nothing when the client has an answer already. */
-function answerError(exchange: Exchange, code: ErrorCode, auditId?: string): void {
+function answerError(
+  exchange: Exchange,
+  code: ErrorCode,
+  auditId?: string,
+  outcome?: DispatchOutcomeName,
+): void {
   if (exchange.answered) {
     return;
   }
@@ -496,6 +510,9 @@ function answerError(exchange: Exchange, code: ErrorCode, auditId?: string): voi
   const fields = errorFields(code);
   if (auditId !== undefined) {
     fields.push("X-Hoody-Hook-Audit", auditId);
+  }
+  if (outcome !== undefined) {
+    fields.push(OUTCOME_FIELD, outcome);
   }
   exchange.answer(
     { status, reason: STATUS_CODES[status] ?? "", fields },

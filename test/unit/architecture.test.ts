@@ -60,14 +60,14 @@ const RULES: readonly Rule[] = [
       "the worker runs tenants' scripts: the less of ours it loads, the faster it starts and the less it holds",
   },
   {
-    from: /^exec-host\/(?!main\.ts$)/,
+    from: /^exec-host\/(?!(?:main|run)\.ts$)/,
     allow: [/^exec-host\//, /^policy\/(kernel|documents)\//, /^dispatcher\/envelope\.ts$/],
     reason: "the exec host shares the hand-over contract with the dispatcher and nothing else",
   },
   { from: /^client\//, allow: [/^client\//], reason: "the client is published and stands alone" },
   {
     // Composition roots may know every part.
-    from: /^(proxy\/(main|serve|demo|check-command|cli\/.*)|exec-host\/main)\.ts$/,
+    from: /^(proxy\/(main|serve|demo|check-command|cli\/.*)|exec-host\/(main|run))\.ts$/,
     allow: [/./],
     reason: "",
   },
