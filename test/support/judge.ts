@@ -92,8 +92,8 @@ async function readCall(request: IncomingMessage): Promise<JudgeCall> {
 function behave(behaviour: JudgeBehaviour, call: JudgeCall, response: ServerResponse): void {
   switch (behaviour.kind) {
     case "answer": {
-      const yes = behaviour.yes ?? {};
-      const content = Object.fromEntries(call.ids.map((id) => [id, { yes: yes[id] ?? 0 }]));
+      const yes = new Map(Object.entries(behaviour.yes ?? {}));
+      const content = Object.fromEntries(call.ids.map((id) => [id, { yes: yes.get(id) ?? 0 }]));
       setTimeout(() => send(response, completion(JSON.stringify(content))), behaviour.afterMs ?? 0);
       return;
     }

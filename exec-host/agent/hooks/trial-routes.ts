@@ -7,7 +7,7 @@ import { loadSettings } from "../settings/load.ts";
 import type { AckStore } from "./ack-store.ts";
 import { ackBody, testBody } from "./bodies.ts";
 import type { TestBody } from "./bodies.ts";
-import { SHORT_HOOK_SECONDS } from "./events.ts";
+import { isHookEvent, SHORT_HOOK_SECONDS } from "./events.ts";
 import type { HookEvent } from "./events.ts";
 import { fireHooks, fireOne } from "./fire.ts";
 import type { FireDeps, Firing, HookRun } from "./fire.ts";
@@ -41,8 +41,8 @@ export function registerTrialRoutes(router: Router, deps: TrialRouteDeps): void 
       if (body.shipped_id !== undefined) {
         return jsonAnswer(dryRun(body, body.shipped_id));
       }
-      if (body.event === undefined) {
-        throw new AgentError("bad_request", "event is required.", { field: "event" });
+      if (!isHookEvent(body.event)) {
+        throw new AgentError("bad_request", "event must be a lifecycle event.", { field: "event" });
       }
       return jsonAnswer(await testFire(session, body.event, request));
     },
