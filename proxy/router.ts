@@ -1,15 +1,16 @@
 import type { Dispatcher } from "../dispatcher/dispatch.ts";
+import type { ExecEndpoint } from "../dispatcher/envelope.ts";
 import type { Selection } from "../dispatcher/select.ts";
 import type { CompiledRule } from "../policy/compile/compiled-policy.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
 import type { Exchange, FieldLines } from "../policy/kernel/exchange.ts";
-import { type Http1Client, type Origin, UpstreamFailure } from "../policy/kernel/http1/types.ts";
+import type { Http1Client, Origin, UpstreamFailure } from "../policy/kernel/http1/types.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
 import { joinTarget } from "../policy/kernel/target.ts";
 import { refusal } from "./answer.ts";
 import type { Config } from "./config.ts";
-import type { RequestContext } from "./context.ts";
+import { BUDGET_SPENT, type RequestContext } from "./context.ts";
 import { type Destination, portOf } from "./destination.ts";
 import type { Finisher } from "./finish.ts";
 import { forceQuery } from "./forced-query.ts";
@@ -25,9 +26,9 @@ export interface Router {
 
 /** The agent gateway of a container: where it is, and how a request is signed for it (decision 20). */
 export interface AgentGateway {
-  endpoint(container: string): Origin | Promise<Origin>;
-  /** The signature's field lines for one request. */
-  sign(container: string, method: string, target: string): FieldLines;
+  endpoint(container: string): ExecEndpoint | Promise<ExecEndpoint>;
+  /** The signature's field lines for one request, made with the endpoint's secret. */
+  sign(secret: string, method: string, target: string): FieldLines;
 }
 
 /** The script management routes (decision 43), served beside the exec host. */
@@ -63,8 +64,6 @@ export interface RouterDeps {
   readonly metrics: Metrics;
 }
 
-const BUDGET_SPENT = new UpstreamFailure("timeout", "the request's budget is spent");
-
 export function createRouter(deps: RouterDeps): Router {
   const { client, dispatcher, finisher, budget, clock } = deps;
   const upstreamSeconds = deps.metrics.upstreamSeconds;
@@ -97,7 +96,7 @@ export function createRouter(deps: RouterDeps): Router {
     };
     exchange.sendContinue();
     forward(exchange, request, {
-      onStart: (cancel) => (context.expire = () => cancel(BUDGET_SPENT)),
+      onStart: (cancel) => (context.cancel = cancel),
     })
       .then((outcome) => {
         if (outcome.upstreamMs !== null) {
@@ -128,7 +127,7 @@ export function createRouter(deps: RouterDeps): Router {
       context.exchange,
       { client, clock, origin, target, fields, limits: limits() },
       {
-        onStart: (cancel) => (context.expire = () => cancel(BUDGET_SPENT)),
+        onStart: (cancel) => (context.cancel = cancel),
         onOpen() {
           open = true;
           budget.leave(context); // a tunnel lives as long as both ends want
@@ -234,19 +233,16 @@ export function createRouter(deps: RouterDeps): Router {
   }
 
   function toAgent(context: RequestContext, container: string, target: string): void {
-    const go = (origin: Origin): void => {
-      const signature = deps.agents.sign(container, context.exchange.head.method, target);
+    const go = ({ origin, secret }: ExecEndpoint): void => {
+      const signature = deps.agents.sign(secret, context.exchange.head.method, target);
       pass(context, origin, target, [...context.fields, ...signature]);
     };
-    const endpoint = deps.agents.endpoint(container);
-    if (!(endpoint instanceof Promise)) {
-      go(endpoint);
-      return;
-    }
-    endpoint.then(go).catch((cause: unknown) => {
-      deps.log.warn({ err: cause, container }, "agent gateway not available");
-      finisher.refuse(context, refusal("SERVICE_UNAVAILABLE"));
-    });
+    Promise.try(() => deps.agents.endpoint(container))
+      .then(go)
+      .catch((cause: unknown) => {
+        deps.log.warn({ err: cause, container }, "agent gateway not available");
+        finisher.refuse(context, refusal("SERVICE_UNAVAILABLE"));
+      });
   }
 
   return {

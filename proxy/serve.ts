@@ -1,5 +1,4 @@
 import { createExecHost } from "../exec-host/host.ts";
-import { createManageApi } from "../exec-host/manage/api.ts";
 import { type PartState, createControlApi, listenControl } from "../policy/api/server.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
 import { createHttp1Client } from "../policy/kernel/http1/client.ts";
@@ -9,11 +8,12 @@ import { createAliases } from "../policy/store/aliases.ts";
 import { createAuditStore } from "../policy/store/audit-store.ts";
 import { createPolicyCache } from "../policy/store/cache.ts";
 import { createFileStore } from "../policy/store/file-store.ts";
-import { containerInfos, manageEndpoint, manageMode } from "./config-views.ts";
+import { containerInfos } from "./config-views.ts";
 import type { Config, ListenAddress } from "./config.ts";
-import { createDataPlane } from "./data-plane.ts";
+import type { EmbeddedHosts } from "./hosts.ts";
 import { limitsInfo } from "./limits-info.ts";
 import { formatAddress } from "./listen.ts";
+import { createTraffic } from "./traffic.ts";
 
 /** A running edge with its control API and embedded hosts. */
 export interface RunningEdge {
@@ -51,34 +51,30 @@ export async function startEdge(
     log,
     metrics,
     dataDir,
-    containers: () => data.generation.embeddedExecs,
+    containers: () => traffic.generation.embeddedExecs,
   });
-  const data = createDataPlane(initial, {
+  const hosts: EmbeddedHosts = {
+    ...execHost,
+    agentEndpoint: () => Promise.reject(new Error("no agent gateway")),
+  };
+  const traffic = createTraffic(initial, {
     clock,
     log,
+    token,
     metrics,
     client,
     policies,
     aliases: aliases.lookup,
     auditStore,
-    execHosts: execHost,
-    agents: { endpoint: () => Promise.reject(new Error("no agent gateway")), sign: () => [] },
-    management: (config) =>
-      createManageApi({
-        client,
-        log,
-        token,
-        mode: (container) => manageMode(config(), container),
-        endpoint: (container) => manageEndpoint(config(), container, execHost),
-      }),
+    hosts,
   });
-  const config = () => data.generation.config;
+  const config = () => traffic.generation.config;
   const app = createControlApi({
     store,
     cache: policies,
     aliases,
     audit: auditStore,
-    metrics,
+    metrics: { ...metrics, registry: traffic.registry },
     log,
     clock,
     token,
@@ -87,31 +83,31 @@ export async function startEdge(
       `${initial.listen.https === null ? "http" : "https"}://${alias}.${initial.node}.${initial.domain}`,
     containers: () => containerInfos(config()),
     readiness: () => ({
-      edge: draining ? { ok: false, reason: "draining" } : { ok: true },
-      "identity keys": data.generation.keys.ready
+      edge: draining ? { ok: false, reason: "draining" } : traffic.readiness(),
+      "identity keys": traffic.generation.keys.ready
         ? { ok: true }
         : { ok: false, reason: "the issuer's keys were not fetched yet" },
       "exec hosts": toPartState(execHost.readiness()),
     }),
     limits: () => limitsInfo(config()),
-    publicKeys: () => data.generation.keys.list(),
+    publicKeys: () => traffic.generation.keys.list(),
   });
 
   await aliases.ready();
-  const traffic = await data.listen();
+  const bound = await traffic.listen();
   const control = await listenControl(app, initial.control.listen);
-  const addresses = { ...traffic, control: { host: control.host, port: control.port } };
+  const addresses = { ...bound, control: { host: control.host, port: control.port } };
   log.info(
     {
-      http: traffic.http && formatAddress(traffic.http),
-      https: traffic.https && formatAddress(traffic.https),
+      http: bound.http && formatAddress(bound.http),
+      https: bound.https && formatAddress(bound.https),
       control: formatAddress(addresses.control),
     },
     "ready",
   );
 
   async function close(): Promise<void> {
-    await data.close();
+    await traffic.close();
     await control.close();
     await auditStore.close();
     await execHost.close();
@@ -127,14 +123,14 @@ export async function startEdge(
       return config();
     },
     async reload(next) {
-      data.reload(next);
+      traffic.reload(next);
       execHost.reconcile();
     },
     async drain() {
       const { drainMs } = config().limits;
       draining = true;
       log.info({ drainMs }, "draining");
-      await data.drain(drainMs);
+      await traffic.drain(drainMs);
       await close();
       log.info("stopped");
     },

@@ -66,6 +66,7 @@ export function createMetrics(registry: Registry = new Registry()) {
     policyAge: new Gauge({
       name: "interpose_policy_generation_age_seconds",
       help: "Age of the newest policy document that was compiled.",
+      aggregator: "min",
       registers,
     }),
     policyCache: new Counter({

@@ -67,7 +67,7 @@ const RULES: readonly Rule[] = [
   { from: /^client\//, allow: [/^client\//], reason: "the client is published and stands alone" },
   {
     // Composition roots may know every part.
-    from: /^(proxy\/(main|serve|demo|check-command|cli\/.*)|exec-host\/(main|run))\.ts$/,
+    from: /^(proxy\/(main|serve|traffic|edge-process|agent-access|host-commands|client-commands|demo|cli\/.*)|exec-host\/(main|run))\.ts$/,
     allow: [/./],
     reason: "",
   },
