@@ -2,7 +2,7 @@ import { Option, type Command } from "commander";
 import type { InterposeClient } from "../../client/client.ts";
 import { ApiError, ConnectionError, ValidationError } from "../../client/errors.ts";
 import { connect, type ConnectionFlags } from "./connection.ts";
-import { CommandFailure, UsageError, type CommandIo } from "./io.ts";
+import { UsageError, type CommandIo } from "./io.ts";
 import {
   formatJson,
   formatMembers,
@@ -192,9 +192,4 @@ export function commandPath(command: Command): string[] {
   return command.parent === null
     ? [command.name()]
     : [...commandPath(command.parent), command.name()];
-}
-
-/** Ends with a failure of the command itself. */
-export function fail(message: string): never {
-  throw new CommandFailure(message);
 }

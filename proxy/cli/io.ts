@@ -46,7 +46,7 @@ export function createProcessIo(host: NodeJS.Process): CommandIo {
   };
 }
 
-/** Wrong usage: exit code 2. The message is a sentence without its full stop's worth of detail missing. */
+/** Wrong usage: exit code 2. The message says what is expected, in one sentence. */
 export class UsageError extends Error {
   override readonly name = "UsageError";
 }
