@@ -1,0 +1,89 @@
+import { expect, test } from "vitest";
+import { createAudit, NO_AUDIT, type AuditRecord, type AuditSink } from "../../dispatcher/audit.ts";
+import { systemClock } from "../../policy/kernel/clock.ts";
+import { silentLog } from "../../policy/kernel/log.ts";
+import { createMetrics } from "../../policy/kernel/metrics.ts";
+
+const START = {
+  project: "p",
+  container: "c",
+  service: "files",
+  hookId: "h",
+  method: "GET",
+  path: "/x",
+  clientIp: "192.0.2.1",
+  matchedGroups: ["g"],
+  script: "default/1/a.js",
+};
+
+function setUp(sink: AuditSink, maxQueue = 4) {
+  const metrics = createMetrics();
+  const audit = createAudit({ sink, clock: systemClock, metrics, log: silentLog() }, { maxQueue });
+  const dropped = async () => (await metrics.auditDropped.get()).values[0]?.value ?? 0;
+  return { audit, dropped };
+}
+
+test("begin() and finish() make one whole record", async () => {
+  const records: AuditRecord[] = [];
+  const { audit } = setUp({ append: async (batch) => void records.push(...batch) });
+  const id = audit.begin(START);
+  audit.finish(id, "answered", 200, 12.6);
+  audit.finish(id, "answered", 200, 12.6);
+  await audit.flush();
+  expect(records).toEqual([
+    {
+      audit_id: id,
+      ts: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/),
+      project: "p",
+      container: "c",
+      service: "files",
+      hook_id: "h",
+      method: "GET",
+      path: "/x",
+      client_ip: "192.0.2.1",
+      matched_groups: ["g"],
+      script: "default/1/a.js",
+      outcome: "answered",
+      status: 200,
+      duration_ms: 13,
+    },
+  ]);
+});
+
+test("begin() says none when the queue is full, and has room again when records are written", async () => {
+  let release: () => void = () => {};
+  const held = new Promise<void>((resolve) => (release = resolve));
+  const { audit, dropped } = setUp({ append: () => held });
+  const ids = Array.from({ length: 4 }, () => audit.begin(START));
+  expect(audit.begin(START)).toBe(NO_AUDIT);
+  for (const id of ids) {
+    audit.finish(id, "answered", 200, 1);
+  }
+  await Promise.resolve();
+  expect(audit.begin(START)).toBe(NO_AUDIT); // finished, but the store has not taken them
+  expect(await dropped()).toBe(2);
+  release();
+  await audit.flush();
+  expect(audit.begin(START)).not.toBe(NO_AUDIT);
+  audit.finish(NO_AUDIT, "answered", 200, 1);
+});
+
+test("a store that fails loses its records, is counted, and stops nothing", async () => {
+  let fail = true;
+  const records: AuditRecord[] = [];
+  const { audit, dropped } = setUp({
+    async append(batch) {
+      if (fail) {
+        throw new Error("disk full");
+      }
+      records.push(...batch);
+    },
+  });
+  audit.finish(audit.begin(START), "crashed", 500, 1);
+  await audit.flush();
+  expect(await dropped()).toBe(1);
+  fail = false;
+  audit.finish(audit.begin(START), "answered", 200, 1);
+  await audit.flush();
+  expect(records).toHaveLength(1);
+});
