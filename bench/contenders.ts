@@ -1,8 +1,16 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
 
 export interface Contender {
   readonly name: string;
@@ -19,26 +27,37 @@ const CONTAINER = "890abcdef12345678901cdef";
 const TOKEN = "bench-control-token-0000";
 const HOST = `${PROJECT}-${CONTAINER}-terminal-1.local.containers.localhost`;
 
-/** Starts a script and reads the first JSON line with a port from its output. */
-function start(
-  file: string,
-  args: string[],
+const START_MS = 20_000;
+
+/**
+ * Starts a script and waits for the first JSON line with a port. Its output goes to a file: an access line for
+ * every request must not be paid for by the process that makes the load.
+ */
+async function start(
+  root: string,
+  args: readonly string[],
   pick: (line: Record<string, unknown>) => number | null,
-) {
-  const child = spawn(process.execPath, [join(ROOT, file), ...args], {
-    stdio: ["ignore", "pipe", "inherit"],
+): Promise<{ child: ChildProcess; port: number }> {
+  const folder = mkdtempSync(join(tmpdir(), "interpose-bench-out-"));
+  const output = join(folder, "stdout");
+  const descriptor = openSync(output, "w");
+  const child = spawn(process.execPath, args, {
+    cwd: root,
+    stdio: ["ignore", descriptor, "inherit"],
   });
-  return new Promise<{ child: ChildProcess; port: number }>((resolve, reject) => {
-    child.once("exit", (code) =>
-      reject(new Error(`${file} ended with ${code} before it listened`)),
-    );
-    createInterface({ input: child.stdout }).on("line", (line) => {
+  closeSync(descriptor);
+  child.once("exit", () => rmSync(folder, { recursive: true, force: true }));
+  for (const until = Date.now() + START_MS; Date.now() < until && child.exitCode === null;) {
+    for (const line of readFileSync(output, "utf8").split("\n").slice(0, -1)) {
       const found = line.startsWith("{") ? pick(JSON.parse(line) as Record<string, unknown>) : null;
       if (found !== null) {
-        resolve({ child, port: found });
+        return { child, port: found };
       }
-    });
-  });
+    }
+    await sleep(20);
+  }
+  child.kill("SIGKILL");
+  throw new Error(`${args.join(" ")} did not say that it listens`);
 }
 
 const ownPort = (line: Record<string, unknown>) =>
@@ -46,7 +65,7 @@ const ownPort = (line: Record<string, unknown>) =>
 
 /** The service that all contenders forward to. */
 export async function startUpstream(): Promise<Contender> {
-  const { child, port } = await start("bench/upstream.ts", [], ownPort);
+  const { child, port } = await start(ROOT, ["bench/upstream.ts"], ownPort);
   return {
     name: "direct",
     pid: child.pid ?? 0,
@@ -58,7 +77,11 @@ export async function startUpstream(): Promise<Contender> {
 }
 
 export async function startPeer(name: string, upstreamPort: number): Promise<Contender> {
-  const { child, port } = await start(`bench/peers/${name}.ts`, [String(upstreamPort)], ownPort);
+  const { child, port } = await start(
+    ROOT,
+    [`bench/peers/${name}.ts`, String(upstreamPort)],
+    ownPort,
+  );
   return {
     name,
     pid: child.pid ?? 0,
@@ -94,8 +117,20 @@ module.exports = async (req, res) => {
 `,
 };
 
+export interface EdgeOptions {
+  /** Checkout to run; this one by default. */
+  readonly root?: string;
+  /** Told apart by this in the report. */
+  readonly label?: string;
+  /** For Node, before the script: a profiler. */
+  readonly nodeFlags?: readonly string[];
+}
+
 /** The edge as a user runs it, once; one contender per path. */
-export async function startEdge(upstreamPort: number): Promise<Contender[]> {
+export async function startEdge(
+  upstreamPort: number,
+  { root = ROOT, label = "edge", nodeFlags = [] }: EdgeOptions = {},
+): Promise<Contender[]> {
   const folder = mkdtempSync(join(tmpdir(), "interpose-bench-"));
   const scripts = join(folder, "scripts/default/1");
   mkdirSync(scripts, { recursive: true });
@@ -136,10 +171,13 @@ export async function startEdge(upstreamPort: number): Promise<Contender[]> {
       ],
     }),
   );
-  const { child, port } = await start("proxy/main.ts", ["serve", "--config", config], (line) =>
-    line["msg"] === "ready" && typeof line["http"] === "string"
-      ? Number(String(line["http"]).split(":").at(-1))
-      : null,
+  const { child, port } = await start(
+    root,
+    [...nodeFlags, "proxy/main.ts", "serve", "--config", config],
+    (line) =>
+      line["msg"] === "ready" && typeof line["http"] === "string"
+        ? Number(String(line["http"]).split(":").at(-1))
+        : null,
   );
   const stop = () => {
     child.kill("SIGTERM");
@@ -147,8 +185,8 @@ export async function startEdge(upstreamPort: number): Promise<Contender[]> {
   };
   const base = { pid: child.pid ?? 0, port, host: HOST, stop };
   return [
-    { ...base, name: "edge plain", path: "/plain" },
-    { ...base, name: "edge hooked (forward)", path: "/hooked" },
-    { ...base, name: "edge hooked (answer)", path: "/answered" },
+    { ...base, name: `${label} plain`, path: "/plain" },
+    { ...base, name: `${label} hooked (forward)`, path: "/hooked" },
+    { ...base, name: `${label} hooked (answer)`, path: "/answered" },
   ];
 }

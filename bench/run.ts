@@ -13,6 +13,8 @@ const { values } = parseArgs({
     seconds: { type: "string", default: "2" },
     connections: { type: "string", default: "32" },
     only: { type: "string" },
+    against: { type: "string" },
+    "node-flags": { type: "string", default: "" },
     json: { type: "string" },
   },
 });
@@ -54,7 +56,13 @@ try {
   for (const name of ["node-pipe", "minimal-engine", "http-proxy-3"]) {
     started.push(await startPeer(name, upstream.port));
   }
-  started.push(...(await startEdge(upstream.port)));
+  const nodeFlags = values["node-flags"].split(" ").filter((flag) => flag !== "");
+  started.push(...(await startEdge(upstream.port, { nodeFlags })));
+  if (values.against !== undefined) {
+    started.push(
+      ...(await startEdge(upstream.port, { root: values.against, label: "other", nodeFlags })),
+    );
+  }
   const wanted = values.only?.split(",");
   const contenders = started.filter((c) => !wanted || wanted.some((name) => c.name.includes(name)));
   await verifyEqualAnswers(upstream, contenders);

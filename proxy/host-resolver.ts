@@ -34,6 +34,8 @@ export type AliasLookup = (label: string) => AliasTarget | null;
 
 /** Spellings of hosts kept; strangers choose them, so there is an end. */
 const MAX_HOSTS = 10_000;
+/** No name is longer (RFC 1035 2.3.4); a longer spelling is refused anew each time instead of being kept. */
+const MAX_KEPT_HOST = 255;
 
 /** What a Host spelling means, independent of the rest of the request. */
 type Known = Resolution | { readonly kind: "alias"; readonly name: string };
@@ -89,7 +91,9 @@ export function createHostResolver(
       let found = known.get(host);
       if (found === undefined) {
         found = read(parseHost(host, config));
-        known.set(host, found);
+        if (host.length <= MAX_KEPT_HOST) {
+          known.set(host, found);
+        }
       }
       if (found.kind === "alias") {
         return throughAlias(found.name, host, target);

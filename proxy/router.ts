@@ -1,5 +1,4 @@
 import type { Dispatcher } from "../dispatcher/dispatch.ts";
-import type { ExecEndpoint } from "../dispatcher/envelope.ts";
 import type { Selection } from "../dispatcher/select.ts";
 import type { CompiledRule } from "../policy/compile/compiled-policy.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
@@ -16,6 +15,7 @@ import type { Finisher } from "./finish.ts";
 import { forceQuery } from "./forced-query.ts";
 import { forward } from "./forward.ts";
 import type { Route } from "./host-resolver.ts";
+import type { AgentEndpoint } from "./hosts.ts";
 import type { RequestBudget } from "./request-budget.ts";
 import { openTunnel } from "./tunnel.ts";
 
@@ -26,7 +26,7 @@ export interface Router {
 
 /** The agent gateway of a container: where it is, and how a request is signed for it (decision 20). */
 export interface AgentGateway {
-  endpoint(container: string): ExecEndpoint | Promise<ExecEndpoint>;
+  endpoint(container: string): AgentEndpoint | Promise<AgentEndpoint>;
   /** The signature's field lines for one request, made with the endpoint's secret. */
   sign(secret: string, method: string, target: string): FieldLines;
 }
@@ -233,7 +233,7 @@ export function createRouter(deps: RouterDeps): Router {
   }
 
   function toAgent(context: RequestContext, container: string, target: string): void {
-    const go = ({ origin, secret }: ExecEndpoint): void => {
+    const go = ({ origin, secret }: AgentEndpoint): void => {
       const signature = deps.agents.sign(secret, context.exchange.head.method, target);
       pass(context, origin, target, [...context.fields, ...signature]);
     };
