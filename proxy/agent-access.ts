@@ -1,7 +1,7 @@
-import type { ExecEndpoint } from "../dispatcher/envelope.ts";
 import { EDGE_AUTH_FIELD, edgeAuthField } from "../exec-host/agent/edge-auth.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
 import type { Config } from "./config.ts";
+import type { EmbeddedHosts } from "./hosts.ts";
 import type { AgentGateway } from "./router.ts";
 
 /**
@@ -10,7 +10,7 @@ import type { AgentGateway } from "./router.ts";
  */
 export function createAgentAccess(
   config: () => Config,
-  embedded: { agentEndpoint(container: string): ExecEndpoint | Promise<ExecEndpoint> },
+  embedded: Pick<EmbeddedHosts, "agentEndpoint">,
   clock: Clock,
 ): AgentGateway {
   return {
@@ -18,7 +18,7 @@ export function createAgentAccess(
       const entry = config().containers.get(container);
       if (entry?.agent.kind === "remote") {
         const { port, secret } = entry.agent;
-        return { origin: { kind: "tcp", host: entry.host, port }, secret, generation: 0 };
+        return { origin: { kind: "tcp", host: entry.host, port }, secret };
       }
       return embedded.agentEndpoint(container);
     },

@@ -99,14 +99,14 @@ export async function startCluster(
     }
   }
 
-  function endpointOf(kind: HostKind, container: string): ExecEndpoint | Promise<ExecEndpoint> {
+  async function endpointOf(kind: HostKind, container: string): Promise<ExecEndpoint> {
     switch (kind) {
       case "exec":
         return hosts.endpoint(container);
       case "manage":
         return hosts.manageEndpoint(container);
       case "agent":
-        return hosts.agentEndpoint(container);
+        return { ...(await hosts.agentEndpoint(container)), generation: 0 };
     }
   }
 

@@ -1,7 +1,7 @@
 import type { ExecEndpoint } from "../dispatcher/envelope.ts";
 import type { ExecPlace } from "../dispatcher/exec-target.ts";
 import type { ContainerInfo } from "../policy/api/context.ts";
-import type { Config, ExecConfig } from "./config.ts";
+import type { AgentConfig, Config, ExecConfig } from "./config.ts";
 
 /** What single parts want to see of the configuration. */
 
@@ -13,6 +13,19 @@ export function embeddedExecs(config: Config): Map<string, EmbeddedExec> {
   for (const [id, { exec, state }] of config.containers) {
     if (exec.kind === "embedded" && state === "running") {
       found.set(id, exec);
+    }
+  }
+  return found;
+}
+
+export type EmbeddedAgent = Extract<AgentConfig, { kind: "embedded" }>;
+
+/** Running containers whose agent gateway this process runs. */
+export function embeddedAgents(config: Config): Map<string, EmbeddedAgent> {
+  const found = new Map<string, EmbeddedAgent>();
+  for (const [id, { agent, state }] of config.containers) {
+    if (agent.kind === "embedded" && state === "running") {
+      found.set(id, agent);
     }
   }
   return found;

@@ -4,7 +4,12 @@ import type { Log } from "../policy/kernel/log.ts";
 import { type Authenticator, createAuthenticator } from "./auth/authenticate.ts";
 import { type IdentityKeys, createIdentityKeys } from "./auth/identity-keys.ts";
 import { clientAddress, createTrustedProxies } from "./client-address.ts";
-import { type EmbeddedExec, embeddedExecs } from "./config-views.ts";
+import {
+  type EmbeddedAgent,
+  type EmbeddedExec,
+  embeddedAgents,
+  embeddedExecs,
+} from "./config-views.ts";
 import type { Config } from "./config.ts";
 import { type AliasLookup, type HostResolver, createHostResolver } from "./host-resolver.ts";
 
@@ -16,6 +21,8 @@ export interface Generation {
   readonly authenticator: Authenticator;
   /** Running containers whose scripts this process runs; one object for the life of the generation. */
   readonly embeddedExecs: ReadonlyMap<string, EmbeddedExec>;
+  /** Running containers whose agent gateway this process runs. */
+  readonly embeddedAgents: ReadonlyMap<string, EmbeddedAgent>;
   clientAddress(exchange: Exchange): string;
 }
 
@@ -45,6 +52,7 @@ export function createGeneration(
     config,
     keys,
     embeddedExecs: embeddedExecs(config),
+    embeddedAgents: embeddedAgents(config),
     hosts: createHostResolver(config, aliases, clock),
     authenticator: kept?.authenticator ?? createAuthenticator({ clock, keys }),
     clientAddress: ({ peer, head }) => clientAddress(peer.address, head.fields, trusted),

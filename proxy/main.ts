@@ -35,7 +35,7 @@ program
   .description("run only an exec host, inside a container, for an edge elsewhere")
   .requiredOption("--config <file>", "configuration file of the exec host")
   .action(async (options: { config: string }) => {
-    const { runExecHost } = await import("./host-commands.ts");
+    const { runExecHost } = await import("../exec-host/run.ts");
     process.exitCode = await runExecHost(options.config, process.env);
   });
 
@@ -44,7 +44,7 @@ program
   .description("run only an agent gateway, inside a container, for an edge elsewhere")
   .requiredOption("--config <file>", "configuration file of the agent gateway")
   .action(async (options: { config: string }) => {
-    const { runAgentHost } = await import("./host-commands.ts");
+    const { runAgentHost } = await import("../exec-host/agent/standalone.ts");
     process.exitCode = await runAgentHost(options.config, process.env);
   });
 

@@ -54,7 +54,7 @@ async function serve(config: Config, demo: Demo | null, env: Env): Promise<void>
     }
   });
   const token = await controlToken(config);
-  const edge = await startEdge(config, { clock: systemClock, log, token });
+  const edge = await startEdge(config, { clock: systemClock, log, token, env });
   if (demo !== null) {
     await storeDemoHook(edge.addresses.control, token);
     const addresses = {

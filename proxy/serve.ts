@@ -1,4 +1,7 @@
+import { toolEnvironment } from "../exec-host/agent/standalone.ts";
+import { createAgentSupervisor } from "../exec-host/agent/supervisor.ts";
 import { createExecHost } from "../exec-host/host.ts";
+import { DEFAULT_POOL_OPTIONS } from "../exec-host/pool/pool.ts";
 import { type PartState, createControlApi, listenControl } from "../policy/api/server.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
 import { createHttp1Client } from "../policy/kernel/http1/client.ts";
@@ -32,10 +35,19 @@ export interface RunningEdge {
   close(): Promise<void>;
 }
 
+export interface EdgeDeps {
+  readonly clock: Clock;
+  readonly log: Log;
+  /** The control API's token. */
+  readonly token: string;
+  /** Of this process; a few harmless names of it reach the agents' tools. */
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
+
 /** Composition root of the edge process: builds the parts in dependency order, starts them, and owns their end. */
 export async function startEdge(
   initial: Config,
-  { clock, log, token }: { clock: Clock; log: Log; token: string },
+  { clock, log, token, env }: EdgeDeps,
 ): Promise<RunningEdge> {
   const { dataDir } = initial;
   const metrics = createMetrics();
@@ -46,17 +58,25 @@ export async function startEdge(
   const client = createHttp1Client({ clock });
   let draining = false;
 
-  const execHost = await createExecHost({
-    clock,
-    log,
-    metrics,
-    dataDir,
-    containers: () => traffic.generation.embeddedExecs,
-  });
-  const hosts: EmbeddedHosts = {
-    ...execHost,
-    agentEndpoint: () => Promise.reject(new Error("no agent gateway")),
-  };
+  const { maxBufferedBodyBytes, upstreamConnectMs, upstreamIdleMs } = initial.limits;
+  const execHost = await createExecHost(
+    { clock, log, metrics, dataDir, containers: () => traffic.generation.embeddedExecs },
+    {
+      pool: {
+        limits: {
+          ...DEFAULT_POOL_OPTIONS.limits,
+          maxBufferedBodyBytes,
+          upstreamConnectMs,
+          upstreamIdleMs,
+        },
+      },
+    },
+  );
+  const agents = createAgentSupervisor(
+    { clock, log, metrics, dataDir, containers: () => traffic.generation.embeddedAgents },
+    { env: toolEnvironment(env), logLevel: initial.log.level },
+  );
+  const hosts: EmbeddedHosts = { ...execHost, agentEndpoint: agents.access };
   const traffic = createTraffic(initial, {
     clock,
     log,
@@ -88,6 +108,7 @@ export async function startEdge(
         ? { ok: true }
         : { ok: false, reason: "the issuer's keys were not fetched yet" },
       "exec hosts": toPartState(execHost.readiness()),
+      "agent gateways": toPartState(agents.readiness()),
     }),
     limits: () => limitsInfo(config()),
     publicKeys: () => traffic.generation.keys.list(),
@@ -110,7 +131,7 @@ export async function startEdge(
     await traffic.close();
     await control.close();
     await auditStore.close();
-    await execHost.close();
+    await Promise.all([execHost.close(), agents.close()]);
     client.close();
     aliases.close();
     policies.close();
@@ -125,6 +146,7 @@ export async function startEdge(
     async reload(next) {
       traffic.reload(next);
       execHost.reconcile();
+      agents.reconcile();
     },
     async drain() {
       const { drainMs } = config().limits;

@@ -38,6 +38,12 @@ export interface GatewayStatus {
   readonly sandboxReason: string | null;
 }
 
+/** Where a gateway listens, and the secret that requests to it are signed with. */
+export interface GatewayAccess {
+  readonly origin: Origin;
+  readonly secret: string;
+}
+
 /** Starts and watches one gateway process per container. */
 export interface AgentSupervisor {
   /**
@@ -46,6 +52,8 @@ export interface AgentSupervisor {
    * @throws Error (rejects) when it does not come up or has just failed: the caller answers 503.
    */
   endpoint(containerId: string): Origin | Promise<Origin>;
+  /** The same with the secret that requests are signed with, for whoever signs them itself. */
+  access(containerId: string): GatewayAccess | Promise<GatewayAccess>;
   /** The signature's field lines for one request; empty for an unknown container, which the gateway then refuses. */
   sign(containerId: string, method: string, target: string): FieldLines;
   status(): ReadonlyMap<string, GatewayStatus>;
@@ -283,7 +291,14 @@ export function createAgentSupervisor(
     });
   }
 
-  return {
+  const supervisor: AgentSupervisor = {
+    access(containerId) {
+      const secret = gatewayOf(containerId)?.gateway.secret ?? "";
+      const origin = supervisor.endpoint(containerId);
+      return origin instanceof Promise
+        ? origin.then((ready) => ({ origin: ready, secret }))
+        : { origin, secret };
+    },
     endpoint(containerId) {
       const found = closed ? null : gatewayOf(containerId);
       if (found === null) {
@@ -356,4 +371,5 @@ export function createAgentSupervisor(
       await Promise.all([...gateways.values()].map(stop));
     },
   };
+  return supervisor;
 }

@@ -96,6 +96,7 @@ export async function startTestEdge(options: TestEdgeOptions = {}): Promise<Test
     clock: systemClock,
     log: createLog({ level: "debug", pretty: false }, destination),
     token: TOKEN,
+    env: { PATH: process.env["PATH"] },
   });
   onTestFinished(async () => {
     await edge.close();
