@@ -98,7 +98,7 @@ test("a scoped realm's directory at the home leaves out the global profile, with
   });
   const session = await gateway.open({ realm: REALM, cwd: gateway.home });
   const { body: hooks } = await gateway.call("GET", `/hooks?session_id=${session.id}`);
-  const own = (hooks["live"] as JsonObject[]).filter((hook) => hook["scope"] !== "shipped");
+  const own = (hooks["live"] as JsonObject[]).filter((hook) => hook["shipped_id"] === undefined);
   expect(own).toEqual([]);
   expect(hooks["warnings"]).not.toEqual([]);
   const write = await gateway.call("POST", "/hooks/begin-write", {

@@ -151,7 +151,12 @@ async function runHook(
   const result = await runCommand(deps, {
     command: hook.command,
     cwd,
-    env: { ...deps.env, HOODY_PROJECT_DIR: cwd, CLAUDE_PROJECT_DIR: cwd },
+    env: {
+      ...deps.env,
+      HOME: firing.session.home,
+      HOODY_PROJECT_DIR: cwd,
+      CLAUDE_PROJECT_DIR: cwd,
+    },
     stdin,
     timeoutMs: seconds * 1000,
     signal: firing.signal,

@@ -67,7 +67,9 @@ function toListedHook(hook: LoadedSettings["hooks"][number]): JsonObject {
   };
 }
 
+/** The catalogue; its switches live in the first layer, so that is where a toggle goes. */
 function toShippedList(settings: LoadedSettings): readonly JsonObject[] {
+  const [first] = settings.places.places;
   return SHIPPED_HOOKS.map((hook) => ({
     event: hook.event,
     matcher: hook.matcher,
@@ -76,8 +78,8 @@ function toShippedList(settings: LoadedSettings): readonly JsonObject[] {
     description: hook.description,
     timeout: 0,
     disabled: !settings.shippedHooks.has(hook.id),
-    scope: "shipped",
-    source: "shipped",
+    scope: first?.layer ?? "user",
+    source: first?.path ?? "",
     shipped_id: hook.id,
   }));
 }
