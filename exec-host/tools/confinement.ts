@@ -31,6 +31,9 @@ const CREDENTIAL_FILES: readonly (readonly string[])[] = [
   [".git-credentials"],
 ];
 
+/** Processes show their environment, memory and open files here. */
+const PROCESS_FILES = /^\/proc\/(?:self|thread-self|\d+)(?:\/|$)/;
+
 /** True when `path` is `root` or lies below it, by whole segments. Both absolute and normal. */
 export function isWithin(root: string, path: string): boolean {
   return path === root || path.startsWith(root.endsWith("/") ? root : `${root}/`);
@@ -125,7 +128,7 @@ export function placePath(
   if (
     isCredentialPath(physical) ||
     isCredentialPath(written) ||
-    isWithin("/proc", physical) ||
+    PROCESS_FILES.test(physical) ||
     scope.protectedDirs.some((dir) => isWithin(dir, physical))
   ) {
     return "credential";

@@ -117,7 +117,8 @@ async function followAll(line: ShellLine, place: { cwd: string; home: string }):
       switch (next.kind) {
         case "command":
           if (next.words.length > 0) {
-            queue.push({ ...command, words: next.words });
+            // at the front: what runs first is looked at first, so that a folder change counts for what follows it
+            queue.unshift({ ...command, words: next.words });
           }
           break;
         case "opaque":
@@ -138,7 +139,7 @@ async function followAll(line: ShellLine, place: { cwd: string; home: string }):
             }
             unclear ??= script;
           } else {
-            queue.push(...script);
+            queue.unshift(...script);
           }
         }
       }
@@ -347,6 +348,9 @@ async function credentialWord(
   return null;
 }
 
+/** The command's own streams, which are links into /proc. */
+const STREAMS = /^\/dev\/(?:stdin|stdout|stderr|fd(?:\/\d+)?)$/;
+
 /** The ways in which a word can hold a path: as a whole, behind `=`, `:` or `@`, glued to a short option. */
 function pathForms(word: Word): string[] {
   const { text } = word;
@@ -354,5 +358,7 @@ function pathForms(word: Word): string[] {
   if (/^-[a-zA-Z]./.test(text)) {
     forms.push(text.slice(2));
   }
-  return forms.filter((form) => form !== "" && form.length <= 4096 && !/\s/.test(form));
+  return forms.filter(
+    (form) => form !== "" && form.length <= 4096 && !/\s/.test(form) && !STREAMS.test(form),
+  );
 }

@@ -10,6 +10,8 @@ interface Bans {
   readonly words?: readonly RegExp[];
   /** Short options that hold a banned letter and are harmless all the same. */
   readonly except?: RegExp;
+  /** Options whose next word is a value and no operand. */
+  readonly valued?: readonly string[];
   /** Operands allowed at most. */
   readonly maxOperands?: number;
   /** True where a glob could expand to one of the above and must not begin a word (decision 57). */
@@ -86,17 +88,24 @@ const COMMANDS: ReadonlyMap<string, Entry> = new Map<string, Entry>([
   ["pwd", { operands: "none", bans: NOTHING }],
   ["echo", { operands: "none", bans: NOTHING }],
   // %n assigns to a variable, whose subscript can hold a command
-  ["printf", { operands: "none", bans: { short: "v", words: [/%[-+ #0'*.\d]*[hlLjzt]*n/], noBareGlob: true } }],
+  [
+    "printf",
+    {
+      operands: "none",
+      bans: { short: "v", words: [/%[-+ #0'*.\d]*[hlLjzt]*n/], noBareGlob: true },
+    },
+  ],
   // an operand without a plus sign sets the clock
   [
     "date",
     {
       operands: "none",
       bans: {
-        short: "sf",
-        long: ["set", "file"],
+        short: "sfr",
+        long: ["set", "file", "reference"],
         except: /^-I(?:date|hours|minutes|seconds|ns)?$/,
         words: [/^[^-+]/],
+        valued: ["-d", "--date"],
         noBareGlob: true,
       },
     },
@@ -174,8 +183,11 @@ function describe(name: PlainWord | undefined): string {
 
 function banned(name: string, args: readonly PlainWord[], bans: Bans): string | null {
   let operands = 0;
-  for (const arg of args) {
+  for (const [i, arg] of args.entries()) {
     const { text } = arg;
+    if (bans.valued?.includes(args[i - 1]?.text ?? "") === true && !arg.glob) {
+      continue;
+    }
     if (bans.noBareGlob === true && arg.glob && !/^[^*?[]*\//.test(text)) {
       return `a glob given to ${name} may expand to an option`;
     }

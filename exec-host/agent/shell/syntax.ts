@@ -190,6 +190,9 @@ function walkSimple(
     (word) => toWord(walk, word, level),
   );
   walk.plain &&= words.length > 0;
+  if (words.length === 0 && assignments.length === 0 && nodes(node["redirections"]).length === 0) {
+    walk.odd ??= "an empty command";
+  }
   const redirects: Redirect[] = [];
   let input: InputText | null = null;
   for (const redirection of nodes(node["redirections"])) {
