@@ -149,7 +149,11 @@ const PROGRAM_FORM = /^[a-z0-9][a-z0-9_-]{0,49}$/;
 
 /** Adds the permission endpoints of containers and of projects (edge-proxy.md 2.6). */
 export function addPermissionEndpoints(app: OpenAPIHono, deps: PermissionsApiDeps): void {
-  app.openAPIRegistry.register("Group", groupConfigSchema);
+  const { $schema: _dialect, ...group } = z.toJSONSchema(groupConfigSchema, {
+    io: "input",
+    unrepresentable: "any",
+  });
+  app.openAPIRegistry.registerComponent("schemas", "Group", group as object);
   const { store } = deps;
   addLevel(app, deps, {
     base: "/api/v1/containers/{id}/proxy/permissions",

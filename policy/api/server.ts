@@ -1,11 +1,12 @@
 import { createHash, timingSafeEqual } from "node:crypto";
+import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { createAdaptorServer } from "@hono/node-server";
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { cors } from "hono/cors";
 import { z } from "zod";
-import type { Clock } from "../kernel/clock.ts";
+import { systemClock, type Clock } from "../kernel/clock.ts";
 import { ApiError, createJsonApi, envelope } from "../kernel/json-api.ts";
 import type { Log } from "../kernel/log.ts";
 import type { Metrics } from "../kernel/metrics.ts";
@@ -329,24 +330,34 @@ function storeFailure(cause: unknown): ApiError | null {
 export interface ControlListener {
   readonly host: string;
   readonly port: number;
-  /** Stops listening; connections without a running call end at once, others with their answer. */
+  /** Stops listening; idle connections end at once, others with their answer or after a short grace. */
   close(): Promise<void>;
 }
+
+/** Connections that the control listener holds at most. */
+const MAX_CONNECTIONS = 512;
+/** How long running calls may go on after `close`, in ms; streams never end by themselves. */
+const CLOSE_GRACE_MS = 2_000;
 
 /** Serves the API on an address; port 0 is any free one. Rejects when the address is taken. */
 export function listenControl(
   app: OpenAPIHono,
   address: { readonly host: string; readonly port: number },
+  clock: Clock = systemClock,
 ): Promise<ControlListener> {
   const server = createAdaptorServer({
     fetch: app.fetch,
+    createServer,
+    // The process has other users of Request and Response than this listener.
+    overrideGlobalObjects: false,
     serverOptions: {
       headersTimeout: 10_000,
       requestTimeout: 60_000,
       maxHeaderSize: 32_768,
       keepAliveTimeout: 65_000,
     },
-  });
+  }) as Server;
+  server.maxConnections = MAX_CONNECTIONS;
   return new Promise((resolve, reject) => {
     server.once("error", reject);
     server.listen(address.port, address.host, () => {
@@ -356,10 +367,12 @@ export function listenControl(
         port: (server.address() as AddressInfo).port,
         close: () =>
           new Promise((done) => {
-            server.close(() => done());
-            if ("closeIdleConnections" in server) {
-              server.closeIdleConnections();
-            }
+            const grace = clock.after(CLOSE_GRACE_MS, () => server.closeAllConnections());
+            server.close(() => {
+              grace.cancel();
+              done();
+            });
+            server.closeIdleConnections();
           }),
       });
     });

@@ -1,17 +1,25 @@
-import type { Clock } from "../kernel/clock.ts";
+import { delay, type Clock } from "../kernel/clock.ts";
 import { formatIssues, type Issue } from "../kernel/issues.ts";
 import { documentIssues } from "./check.ts";
 import { StoreError, type DocumentKey, type PolicyStore } from "./store.ts";
 
 /** Whether every stored document is valid, for readiness. */
 export interface DocumentHealth {
-  /** What is wrong in the stored documents, in one line; null when nothing is. Looks at most once a second. */
+  /**
+   * What is wrong in the stored documents, in one line; null when nothing is known to be. Looks at most once a
+   * second. The first look at thousands of documents takes seconds; nothing is known to be wrong until then, and
+   * each document is checked anyway by whatever uses it.
+   */
   problem(): Promise<string | null>;
+  /** Whether a look is going on. */
+  looking(): boolean;
 }
 
 const LOOK_MS = 1000;
-/** Documents whose stamps are read before other work gets its turn. */
-const BATCH = 100;
+/** Documents looked at before other work gets its turn. */
+const BATCH = 32;
+/** How long a caller waits for a look that takes longer, in ms; it then gets the result before that one. */
+const PATIENCE_MS = 1000;
 /** Most documents named in one answer. */
 const MAX_NAMED = 5;
 
@@ -24,7 +32,9 @@ export function createDocumentHealth({
   readonly clock: Clock;
 }): DocumentHealth {
   let known = new Map<DocumentKey, { readonly stamp: string; readonly issues: readonly Issue[] }>();
-  let last: { readonly at: number; readonly result: Promise<string | null> } | null = null;
+
+  let shared = "";
+  let sharedEpoch = 0;
 
   const look = async (): Promise<string | null> => {
     const [projects, containers] = await Promise.all([
@@ -38,22 +48,35 @@ export function createDocumentHealth({
     ];
     const seen: typeof known = new Map();
     // A project's document has a say in what is valid in those of its containers.
-    const shared = projects.map((id) => store.stamp(`projects/${id}`)).join();
-    for (const [position, key] of keys.entries()) {
-      const stamp = `${store.stamp(key)} ${key.startsWith("containers/") ? shared : ""}`;
-      const before = known.get(key);
-      seen.set(
-        key,
-        before?.stamp === stamp
-          ? before
-          : {
-              stamp,
-              issues: await documentIssues(key, async (wanted) => (await store.read(wanted)).text),
-            },
-      );
-      if (position % BATCH === BATCH - 1) {
-        await new Promise((resolve) => setImmediate(resolve));
+    const nowShared = projects.map((id) => `${id} ${store.stamp(`projects/${id}`)}`).join();
+    if (nowShared !== shared) {
+      shared = nowShared;
+      sharedEpoch++;
+    }
+    const projectTexts = new Map<DocumentKey, Promise<string | null>>();
+    const read = async (key: DocumentKey): Promise<string | null> => {
+      if (!key.startsWith("projects/")) {
+        return (await store.read(key)).text;
       }
+      let text = projectTexts.get(key);
+      if (text === undefined) {
+        text = store.read(key).then((stored) => stored.text);
+        projectTexts.set(key, text);
+      }
+      return await text;
+    };
+    for (let from = 0; from < keys.length; from += BATCH) {
+      await Promise.all(
+        keys.slice(from, from + BATCH).map(async (key) => {
+          const stamp = `${store.stamp(key)} ${key.startsWith("containers/") ? sharedEpoch : ""}`;
+          const before = known.get(key);
+          seen.set(
+            key,
+            before?.stamp === stamp ? before : { stamp, issues: await documentIssues(key, read) },
+          );
+        }),
+      );
+      await new Promise((resolve) => setImmediate(resolve));
     }
     known = seen;
     const bad = [...seen].filter(([, { issues }]) => issues.length > 0);
@@ -66,19 +89,28 @@ export function createDocumentHealth({
     return `${bad.length} stored ${bad.length === 1 ? "document is" : "documents are"} not valid: ${named.join("; ")}`;
   };
 
+  let looking: Promise<void> | null = null;
+  let lookedAt = -Infinity;
+  let result: string | null = null;
   return {
-    problem() {
+    looking: () => looking !== null,
+    async problem() {
       const now = clock.monotonic();
-      if (last === null || now - last.at >= LOOK_MS) {
-        const result = look().catch((cause: unknown) => {
-          if (cause instanceof StoreError) {
-            return cause.message;
-          }
-          throw cause;
-        });
-        last = { at: now, result };
+      if (looking === null && now - lookedAt >= LOOK_MS) {
+        lookedAt = now;
+        looking = look()
+          .catch((cause: unknown) =>
+            cause instanceof StoreError ? cause.message : Promise.reject(cause as Error),
+          )
+          .then((found) => void (result = found))
+          .finally(() => {
+            looking = null;
+          });
       }
-      return last.result;
+      if (looking !== null) {
+        await Promise.race([looking, delay(clock, PATIENCE_MS)]);
+      }
+      return result;
     },
   };
 }
