@@ -3,6 +3,7 @@ import type {
   AgentScope,
   GateAnswer,
   GateConfirm,
+  GateDecision,
   List,
   Page,
   RunBody,
@@ -52,6 +53,8 @@ export interface AgentSessionsApi {
     sessionId: string,
     query?: AgentScope & { readonly tool?: string; readonly agent?: string },
   ): Promise<Readonly<Record<string, unknown>>>;
+  /** What the gate decided about this session's calls, with reasons. */
+  listDecisions(sessionId: string, options?: Page): Promise<List<GateDecision>>;
   listTools(sessionId: string, options?: Page): Promise<List<Tool>>;
   listMcpTools(sessionId: string, options?: Page): Promise<List<Tool>>;
   runTool(
@@ -101,6 +104,8 @@ export function createAgentSessionsApi(transport: Transport): AgentSessionsApi {
         query: { tool, agent },
         scope,
       }),
+    listDecisions: (id, options) =>
+      send(transport, { method: "GET", path: `${one}/decisions`, args: [id], ...pageOf(options) }),
     listTools: (id, options) =>
       send(transport, { method: "GET", path: `${one}/tools`, args: [id], ...pageOf(options) }),
     listMcpTools: (id, options) =>

@@ -247,6 +247,21 @@ export interface SessionSummary {
   readonly [member: string]: unknown;
 }
 
+/** Why one call was allowed or not. */
+export interface GateDecision {
+  readonly at: string;
+  readonly call_id: string;
+  readonly tool: string;
+  readonly entry: string;
+  readonly verdict: "allowed" | "denied" | "needs_confirmation" | "refused";
+  readonly read_only: boolean;
+  readonly steps: readonly {
+    readonly step: string;
+    readonly outcome: string;
+    readonly reason: string;
+  }[];
+}
+
 export interface PendingGate {
   readonly id: string;
   readonly generation: number;
