@@ -84,6 +84,48 @@ export function resolveScript(root: string, request: ResolveRequest): Resolution
   return { script: null, triedDirectories };
 }
 
+/** A Markdown file that an ordinary call asks for, and the script beside it whose token guards it. */
+export interface ResolvedMarkdown {
+  readonly file: string;
+  readonly script: string | null;
+}
+
+/**
+ * Finds `<name>.md` along the look-up chain. Prompt files (`_system.md`, `<name>.system.md`) are never served.
+ *
+ * @param root scripts root, absolute and free of links.
+ */
+export function resolveMarkdown(
+  root: string,
+  subdomain: string | null,
+  execId: string | null,
+  path: string,
+): ResolvedMarkdown | null {
+  const segments = decodeSegments(path);
+  const last = segments?.at(-1) ?? "";
+  const isServed =
+    segments !== null &&
+    segments.every(isStaticName) &&
+    last.endsWith(".md") &&
+    !last.endsWith(".system.md");
+  const s = subdomain ?? DEFAULT_SUBDOMAIN;
+  const e = execId ?? DEFAULT_EXEC_ID;
+  if (!isServed || !isSubdomain(s) || !isExecId(e)) {
+    return null;
+  }
+  const search: Search = { root, subdomain: s, execId: e, withExtension: false, segments };
+  for (const base of [[s, e], [s], [e], []]) {
+    const dirs = [...base, ...segments.slice(0, -1)];
+    const path_ = join(root, ...dirs, last);
+    const file = !isForeign(search, dirs) && isFile(path_) ? realPathInside(root, path_) : null;
+    if (file !== null) {
+      const sibling = findFile(search, dirs, last.slice(0, -3), "static", []);
+      return { file, script: sibling?.file ?? null };
+    }
+  }
+  return null;
+}
+
 interface Search {
   readonly root: string;
   readonly subdomain: string;

@@ -115,19 +115,47 @@ function toSourceError(error: unknown, source: string): SourceError {
   return new SourceError(text, loc?.line ?? source.split("\n").length, (loc?.column ?? 0) + 1);
 }
 
+/** What may stand in front of a top-level `return`: blank lines, comments, imports. */
+const LEAD =
+  /^(?:\s+|\/\/[^\n]*(?:\n|$)|\/\*[\s\S]*?\*\/|import\s(?:[^'";]*?\sfrom\s*)?["'][^"'\n]*["'][^\S\n]*;?|import\s+type\s[^'";]*?["'][^"'\n]*["'][^\S\n]*;?)*/;
+
+/**
+ * Takes the types out and leaves every other character where it was. The stripper reads a file as a module, where
+ * a `return` cannot stand at the top level; such a file is read as the body of a function, its imports apart.
+ */
 function stripTypes(text: string): string {
   try {
-    return stripTypeScriptTypes(text, { mode: "strip" });
+    return strip(text);
   } catch (error) {
-    const message = error instanceof Error ? error.message : String(error);
-    const line = typeScriptLine(message);
-    throw new SourceError(message.trim().split("\n").pop()?.trim() || message, line, 1);
+    if (!isMessage(error, "Return statement is not allowed")) {
+      throw toStripError(error, 0);
+    }
+  }
+  const lead = LEAD.exec(text)?.[0] ?? "";
+  const head = "async function f(){";
+  const tail = "\n}";
+  try {
+    const body = strip(head + text.slice(lead.length) + tail);
+    return strip(lead) + body.slice(head.length, -tail.length);
+  } catch (error) {
+    throw toStripError(error, lead.split("\n").length - 1);
   }
 }
 
-/** The stripper prints the place as a source frame, `,-[3:1]`; 1 when it does not. */
-function typeScriptLine(message: string): number {
-  return Number(/\[(\d+):\d+\]/.exec(message)?.[1] ?? 1);
+function strip(text: string): string {
+  return stripTypeScriptTypes(text, { mode: "strip" });
+}
+
+function isMessage(error: unknown, start: string): boolean {
+  return error instanceof Error && error.message.startsWith(start);
+}
+
+/** The stripper puts `:line` and the line's text in front of the stack. */
+function toStripError(error: unknown, linesBefore: number): SourceError {
+  const { message, stack } = error as Error;
+  const line = Number(/^[^\n]*:(\d+)\n/.exec(stack ?? "")?.[1] ?? 1);
+  const mark = /^[^\n]*\n(?:[^\n]*\n)*?( *)\^/.exec(stack ?? "")?.[1] ?? "";
+  return new SourceError(message, line + linesBefore, mark.length + 1);
 }
 
 interface Findings {

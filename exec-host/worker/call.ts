@@ -47,6 +47,7 @@ export class Call implements LogSubject {
   #isCut = false;
   #isGone = false;
   #isOver = false;
+  #isRefused = false;
   #listeners: Set<() => void> | null = null;
   #controller: AbortController | null = null;
 
@@ -99,6 +100,11 @@ export class Call implements LogSubject {
   /** The script has made its head, or nothing can be answered any more. */
   get isAnswered(): boolean {
     return this.res.headersSent || this.#isOver;
+  }
+
+  /** The host has answered in the script's place, or cut the answer off. */
+  get isRefused(): boolean {
+    return this.#isRefused;
   }
 
   /** How it ended; final once the response is closed. */
@@ -164,10 +170,14 @@ export class Call implements LogSubject {
     }
     this.#outcome = ends;
     this.#isOver = true;
+    this.#isRefused = true;
     const body = Buffer.from(errorBody(code, undefined, this.auditId ?? undefined));
     const fields = [...errorFields(code), "Content-Length", String(body.length)];
     if (this.auditId !== null) {
       fields.push("X-Hoody-Hook-Audit", this.auditId);
+    }
+    if (code === "UNAUTHORIZED") {
+      fields.push("WWW-Authenticate", "Bearer");
     }
     this.res.startOver();
     this.res.sendDate = true;
@@ -184,6 +194,7 @@ export class Call implements LogSubject {
     this.#outcome = outcome;
     this.#isCut = true;
     this.#isOver = true;
+    this.#isRefused = true;
     this.res.socket?.destroy();
     this.res.destroy();
   }

@@ -30,6 +30,11 @@ export interface ScriptArguments {
   readonly mainResult?: unknown;
 }
 
+/** What a run gave: a value or a promise of one, which is not awaited yet. */
+export interface ScriptResult {
+  readonly value: unknown;
+}
+
 /** The names a script finds besides Node's own globals. */
 export interface ScriptScope {
   readonly fetch: unknown;
@@ -52,7 +57,7 @@ export interface LoadedScript extends ModuleOwner {
    */
   isSettled(now: number): boolean;
   /** Runs it once; what a module shape evaluates at load time is evaluated at its first run. */
-  run(args: ScriptArguments): Promise<unknown>;
+  run(args: ScriptArguments): Promise<ScriptResult>;
 }
 
 /** More than a tick of any file system's clock. */
@@ -144,7 +149,9 @@ function makeRunner(
   const instantiate = compileFunction(parsed, owner, name, modules, scope, isBody);
   if (isBody) {
     return ({ req, res, metadata, shared, mainResult }) =>
-      instantiate({ exports: {} })(req, res, metadata, shared, mainResult);
+      Promise.resolve({
+        value: instantiate({ exports: {} })(req, res, metadata, shared, mainResult),
+      });
   }
   return oncePerVersion(isFresh, async () => {
     const module = { exports: {} as unknown };
@@ -157,7 +164,9 @@ function makeRunner(
 function oncePerVersion(isFresh: boolean, evaluate: () => Promise<Handler>): LoadedScript["run"] {
   let evaluation: Promise<Handler> | null = null;
   let handler: Handler | null = null;
-  return async ({ req, res, metadata, shared, mainResult }) => {
+  return async ({ req, res, metadata, shared }) => {
+    // A post file in module form finds the main result as `metadata.mainResult`.
+    const call = (found: Handler): ScriptResult => ({ value: found(req, res, metadata, shared) });
     if (isFresh) {
       return call(await evaluate());
     }
@@ -171,11 +180,6 @@ function oncePerVersion(isFresh: boolean, evaluate: () => Promise<Handler>): Loa
       }
     }
     return call(handler);
-
-    function call(found: Handler): unknown {
-      void mainResult; // a post file in module form finds it as `metadata.mainResult`
-      return found(req, res, metadata, shared);
-    }
   };
 }
 

@@ -7,12 +7,15 @@ import { PROTOCOL_VERSION, type StartMessage } from "../protocol.ts";
 import { currentCall } from "./call.ts";
 import { openChannel } from "./channel.ts";
 import { createDeployments } from "./deployments.ts";
+import { createExecutor } from "./execute.ts";
 import { harden } from "./harden.ts";
 import { HostRequest, HostResponse } from "./host-message.ts";
 import { createJournal } from "./journal.ts";
+import { createMiddlewareFinder } from "./middleware.ts";
 import { warmUp } from "./modules.ts";
 import { createScriptFetch } from "./script-fetch.ts";
 import { describeError, installConsole } from "./script-console.ts";
+import { createScriptEnvironments } from "./script-env.ts";
 import { createServer, type Server } from "./serve.ts";
 
 /**
@@ -49,7 +52,8 @@ function start(message: StartMessage): void {
     const root = realpathSync(message.scriptsRoot);
     const digest = (text: string): Buffer => createHash("sha256").update(text).digest();
     const secret = digest(message.secret);
-    server = createServer(
+    const { limits } = message;
+    const execute = createExecutor(
       {
         clock,
         journal,
@@ -57,22 +61,24 @@ function start(message: StartMessage): void {
           clock,
           root,
           createScriptFetch(clock),
-          message.limits.maxDeployments,
+          limits.maxDeployments,
         ),
+        environments: createScriptEnvironments(clock, root, message.env),
+        middlewareOf: createMiddlewareFinder(clock, root),
         upstream: {
           client: createHttp1Client({ clock }),
           limits: {
-            connectMs: message.limits.upstreamConnectMs,
-            idleMs: message.limits.upstreamIdleMs,
-            maxHeaderBytes: message.limits.maxHeaderBytes,
+            connectMs: limits.upstreamConnectMs,
+            idleMs: limits.upstreamIdleMs,
+            maxHeaderBytes: limits.maxHeaderBytes,
           },
         },
       },
-      {
-        root,
-        limits: message.limits,
-        isSecret: (presented) => timingSafeEqual(digest(presented), secret),
-      },
+      { root, limits },
+    );
+    server = createServer(
+      { clock, journal, execute },
+      { isSecret: (presented) => timingSafeEqual(digest(presented), secret) },
     );
     watchStrayFailures();
     installConsole(journal);

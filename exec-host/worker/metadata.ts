@@ -36,6 +36,12 @@ export function createMetadata(
   return metadata as unknown as ScriptMetadata;
 }
 
+/** The same metadata for a `post` file, with what the script returned (decision 46). */
+export function withMainResult(metadata: ScriptMetadata, mainResult: unknown): ScriptMetadata {
+  define(metadata, "mainResult", mainResult);
+  return metadata;
+}
+
 /** Form-decoded, the last value of a repeated key, route parameters over all. */
 function readQuery(url: string, route: RouteParameters): Record<string, unknown> {
   const { query } = splitTarget(url);

@@ -10,7 +10,7 @@ import { startUpstream, type TestUpstream } from "../support/start-upstream.ts";
 import { startWorker, type TestWorker, type WorkerCall } from "../support/start-worker.ts";
 
 const TEXT = "hello, coded world";
-const ENCODERS: Readonly<Record<string, (data: Buffer) => Buffer>> = {
+const ENCODERS: Readonly<Record<string, ((data: Buffer) => Buffer) | undefined>> = {
   gzip: gzipSync,
   "x-gzip": gzipSync,
   deflate: deflateSync,
@@ -32,7 +32,7 @@ function coded(codings: string): Buffer {
     .split(",")
     .map((coding) => coding.trim())
     .filter((coding) => coding !== "")
-    .reduce((data, coding) => (ENCODERS[coding] ?? ((same) => same))(data), Buffer.from(TEXT));
+    .reduce<Buffer>((data, coding) => ENCODERS[coding]?.(data) ?? data, Buffer.from(TEXT));
 }
 
 beforeAll(async () => {
