@@ -3,7 +3,7 @@ import type { Context } from "hono";
 import { z } from "zod";
 import {
   countRules,
-  groupNames,
+  usableGroups,
   HOOKABLE_SERVICES,
   rulesOf,
   unreadableReason,
@@ -416,7 +416,7 @@ function decodedRule(
   body: unknown,
   others: readonly Issue[],
 ): HookRuleBody {
-  const decoded = decodeHookInput(body, groupNames(document.access));
+  const decoded = decodeHookInput(body, usableGroups(document.access));
   const issues = [...(decoded.ok ? [] : decoded.issues), ...others];
   if (!decoded.ok || issues.length > 0) {
     throw new ApiError("VALIDATION_ERROR", `Invalid hook: ${formatIssues(issues)}`, issues);

@@ -1,6 +1,7 @@
 import type { Issue } from "../kernel/issues.ts";
 import { toPointer } from "../kernel/issues.ts";
 import { isJsonObject, parseStrictJson, StrictJsonError } from "../kernel/strict-json.ts";
+import { groupValueSchema, isGroupName } from "./access.ts";
 import {
   brokenRule,
   decodeStoredRule,
@@ -8,6 +9,7 @@ import {
   MAX_RULES_PER_DOCUMENT,
   MAX_RULES_PER_SERVICE,
   ruleJson,
+  type GroupSet,
   type StoredRule,
 } from "./hook.ts";
 import { serviceByName, SERVICES } from "./services.ts";
@@ -72,9 +74,18 @@ export function emptyContainerDocument(project: string, container: string): Cont
   };
 }
 
-/** Names of the groups that the container's own permissions define; the ones `applies_to` may name. */
-export function groupNames(access: AccessPart): ReadonlySet<string> {
-  return new Set(isJsonObject(access.groups) ? Object.keys(access.groups) : []);
+/**
+ * The groups that `applies_to` may name: those of the container's own permissions that can be evaluated. A group
+ * that is broken counts as gone, since nobody can tell whom a rule for it is about. Looked at only when asked.
+ */
+export function usableGroups(access: AccessPart): GroupSet {
+  const groups = isJsonObject(access.groups) ? access.groups : {};
+  return {
+    has: (name) =>
+      Object.hasOwn(groups, name) &&
+      isGroupName(name) &&
+      groupValueSchema.safeParse(groups[name]).success,
+  };
 }
 
 /** Rules in the whole document, broken ones included. */
@@ -204,7 +215,7 @@ export function decodeContainerDocument(
     };
     issues.push({ path: "/hooks", message: brokenHooks.reason });
   } else if (stored !== undefined) {
-    const groups = groupNames(access);
+    const groups = usableGroups(access);
     for (const [key, value] of Object.entries(stored)) {
       const twice = head.hookDuplicates.find((path) => path[1] === key);
       const part = decodeHooks(key, value, twice, head.source(["hooks", key]), groups);
@@ -236,7 +247,7 @@ function decodeHooks(
   value: unknown,
   twice: readonly string[] | undefined,
   source: string,
-  groups: ReadonlySet<string>,
+  groups: GroupSet,
 ): HooksPart {
   if (twice !== undefined) {
     return { kind: "unreadable", reason: `${toPointer(twice)} occurs twice`, source };

@@ -198,6 +198,11 @@ export interface MatchParts {
   readonly groups: readonly string[] | null;
 }
 
+/** Which group names a rule may filter by. */
+export interface GroupSet {
+  has(name: string): boolean;
+}
+
 export type Decoded<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly issues: readonly Issue[] };
@@ -208,7 +213,7 @@ export type Decoded<T> =
  *
  * @param groups names that the container's own permissions define.
  */
-export function decodeHookInput(body: unknown, groups: ReadonlySet<string>): Decoded<HookRuleBody> {
+export function decodeHookInput(body: unknown, groups: GroupSet): Decoded<HookRuleBody> {
   const parsed = hookInputSchema.safeParse(isJsonObject(body) ? withoutServerMembers(body) : body, {
     reportInput: true,
   });
@@ -221,7 +226,7 @@ export function decodeHookInput(body: unknown, groups: ReadonlySet<string>): Dec
 }
 
 /** Decodes a rule of a stored document; never throws. */
-export function decodeStoredRule(raw: unknown, groups: ReadonlySet<string>): StoredRule {
+export function decodeStoredRule(raw: unknown, groups: GroupSet): StoredRule {
   const decoded = decodeHookInput(raw, groups);
   const id =
     isJsonObject(raw) && typeof raw["id"] === "string" && HOOK_ID.test(raw["id"])
@@ -242,7 +247,7 @@ export function brokenRule(
   raw: unknown,
   id: string | null,
   reason: string,
-  groups: ReadonlySet<string>,
+  groups: GroupSet,
 ): StoredRule {
   return { kind: "invalid", id, raw, reason, parts: matchParts(raw, groups) };
 }
@@ -257,7 +262,7 @@ function withoutServerMembers(body: Record<string, unknown>): Record<string, unk
   return rest;
 }
 
-function unknownGroups(body: unknown, groups: ReadonlySet<string>): Issue[] {
+function unknownGroups(body: unknown, groups: GroupSet): Issue[] {
   const parsed = isJsonObject(body) ? groupsSchema.safeParse(body["applies_to"]) : null;
   return (parsed?.success ? parsed.data.groups : []).flatMap((name, index) =>
     groups.has(name)
@@ -265,7 +270,7 @@ function unknownGroups(body: unknown, groups: ReadonlySet<string>): Issue[] {
       : [
           {
             path: `/applies_to/groups/${index}`,
-            message: `${describe(name)} is not a group of this container's permissions`,
+            message: `${describe(name)} is not a valid group of this container's permissions`,
           },
         ],
   );
@@ -304,7 +309,7 @@ function lowerCaseNames(headers: Readonly<Record<string, string>>): Record<strin
 }
 
 /** Reads what a broken rule still says. An unknown key in `match` may have narrowed it, which changes nothing here. */
-function matchParts(raw: unknown, groups: ReadonlySet<string>): MatchParts {
+function matchParts(raw: unknown, groups: GroupSet): MatchParts {
   const rule = isJsonObject(raw) ? raw : {};
   const match = isJsonObject(rule["match"]) ? rule["match"] : null;
   if (match === null) {
@@ -322,10 +327,7 @@ function matchParts(raw: unknown, groups: ReadonlySet<string>): MatchParts {
 }
 
 /** A group filter that cannot be trusted keeps nobody out: the rule then refuses every caller it fits. */
-function matchGroups(
-  rule: Record<string, unknown>,
-  groups: ReadonlySet<string>,
-): readonly string[] | null {
+function matchGroups(rule: Record<string, unknown>, groups: GroupSet): readonly string[] | null {
   const parsed = groupsSchema.safeParse(rule["applies_to"]);
   return parsed.success && parsed.data.groups.every((name) => groups.has(name))
     ? parsed.data.groups

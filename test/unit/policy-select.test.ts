@@ -30,7 +30,11 @@ function hooksOf(hooks: unknown) {
   const groups = Object.fromEntries(
     cases.groups.map((name) => [name, { type: "ip", range: "10.0.0.0/8" }]),
   );
-  const decoded = decodeContainerDocument(JSON.stringify({ groups, hooks }), PROJECT, CONTAINER);
+  const decoded = decodeContainerDocument(
+    JSON.stringify({ groups: { ...groups, broken: { type: "ip", range: "x" } }, hooks }),
+    PROJECT,
+    CONTAINER,
+  );
   if (!decoded.ok) {
     throw new Error(decoded.reason);
   }
