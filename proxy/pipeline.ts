@@ -31,12 +31,16 @@ export interface PipelineDeps {
   readonly finisher: Finisher;
 }
 
+/** Until somebody who can also end the upstream's side takes `expire` over. */
+const BUDGET_SPENT = refusal("REQUEST_BUDGET_SPENT");
+
 export function createPipeline(deps: PipelineDeps): (exchange: Exchange) => void {
   const { hosts, policies, authenticator, router, budget, finisher } = deps;
 
   /** 1. target, 2. host and destination, then what may have to wait. */
   function begin(exchange: Exchange): void {
     const context = createContext(exchange, deps);
+    context.expire = () => finisher.refuse(context, BUDGET_SPENT, "failed");
     budget.enter(context);
     try {
       const refused = readHead(context);

@@ -313,3 +313,10 @@ test.for(
   const regular = await ask(edge.port, { host: edge.host("exec-1"), path: "/sample" });
   expect([200, 404]).toContain(regular.status);
 });
+
+test("an ordinary script that outlives the request's budget is answered 504", async ({ expect }) => {
+  const edge = await startTestEdge({ config: { limits: { requestBudgetMs: 900 } } });
+  edge.script("never.js", "module.exports = () => new Promise(() => {});");
+  const answer = await ask(edge.port, { host: edge.host("exec-1"), path: "/never" });
+  expect([answer.status, answer.json["code"]]).toEqual([504, "REQUEST_BUDGET_SPENT"]);
+});
