@@ -1,3 +1,4 @@
+import { ConnectionError } from "./errors.ts";
 import type { Operations } from "./schema.ts";
 import { escapePath, type QueryValue, type Transport } from "./transport.ts";
 
@@ -38,11 +39,15 @@ export async function call<N extends OperationName>(
 ): Promise<AnswerOf<N>> {
   const space = name.indexOf(" ");
   const { signal, ...rest } = extras;
-  const answer = await transport.request({
+  const request = {
     method: name.slice(0, space),
     path: escapePath(name.slice(space + 1), args),
     ...rest,
     signal,
-  });
+  };
+  const answer = (await transport.request(request)) as { readonly data?: unknown };
+  if (answer.data === undefined) {
+    throw new ConnectionError(request, "the answer is not one of the control API");
+  }
   return answer as AnswerOf<N>;
 }

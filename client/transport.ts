@@ -31,7 +31,7 @@ export type QueryValue = string | number | boolean | null | undefined;
 
 /** Sends requests to one server and reads its JSON or event streams. */
 export interface Transport {
-  /** The answer's JSON. Throws {@link ApiError}, {@link ConnectionError}; an abort by the caller's signal as that signal's reason. */
+  /** The answer's JSON object. Throws {@link ApiError}, {@link ConnectionError}; an abort by the caller's signal as that signal's reason. */
   request(request: TransportRequest): Promise<unknown>;
   /** Opens an event stream; resolves when its head has arrived. Throws like `request`, and so does the iteration. */
   stream(request: TransportRequest, onComment?: () => void): Promise<AsyncIterable<SseFrame>>;
@@ -88,7 +88,11 @@ export function createTransport(options: TransportOptions): Transport {
           "application/json",
           signals.length === 0 ? null : AbortSignal.any(signals),
         );
-        return parseBody(response, await readBody(response, maxAnswerBytes));
+        const answer = parseBody(response, await readBody(response, maxAnswerBytes));
+        if (typeof answer !== "object" || answer === null) {
+          throw new ConnectionError(request, `the answer from ${base} is no JSON object`);
+        }
+        return answer;
       } catch (cause) {
         throw translate(cause, request, base, timeoutMs, timeout);
       }

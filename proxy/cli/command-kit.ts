@@ -183,6 +183,10 @@ function explainFailure(cause: unknown, command: Command): { message: string; ex
     const name = commandPath(command).join(" ");
     return { message: `Error: ${safeText(cause.message)} (see ${name} --help)`, exitCode: 2 };
   }
+  if (cause instanceof TypeError) {
+    // The only values of unknown form that a command touches are in answers.
+    return { message: "Error: the server's answer does not have the expected form", exitCode: 1 };
+  }
   const text = cause instanceof Error ? cause.message : String(cause);
   return { message: `Error: ${safeText(text)}`, exitCode: 1 };
 }
