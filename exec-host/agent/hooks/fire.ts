@@ -12,6 +12,7 @@ import { needsTrust } from "./trust.ts";
 
 const MAX_PARALLEL = 16;
 const MAX_REASON_CHARS = 8192;
+const MAX_SHOWN_CHARS = 500;
 /** Exit codes with which a shell says that it could not start the command. */
 const NOT_STARTED = new Set([126, 127]);
 /** Events whose hooks can hold something up or send a reason back; elsewhere exit code 2 is only a failure. */
@@ -250,6 +251,7 @@ function report(deps: FireDeps, firing: Firing, run: HookRun): void {
   reportHook(deps, firing.session, {
     event: firing.event,
     name: run.hook.name,
+    command: run.hook.command.slice(0, MAX_SHOWN_CHARS),
     matcher: run.hook.matcher,
     scope: run.hook.layer,
     outcome: run.outcome,
@@ -265,6 +267,8 @@ function report(deps: FireDeps, firing: Firing, run: HookRun): void {
 export interface HookReport {
   readonly event: HookEvent;
   readonly name: string;
+  /** Its beginning; empty for a shipped hook. */
+  readonly command: string;
   readonly matcher: string;
   readonly scope: string;
   readonly outcome: HookOutcome;

@@ -240,6 +240,7 @@ function reportShipped(
   reportHook(deps, session, {
     event: hook.event,
     name: hook.name,
+    command: "",
     matcher: hook.matcher,
     scope: "shipped",
     outcome,

@@ -206,7 +206,7 @@ function decodeGroup(event: HookEvent, group: unknown, hooks: StoredHook[], warn
       warn(`more than ${MAX_HOOKS_PER_FILE} hooks; the rest is not used`);
       return;
     }
-    const hook = decodeHook(entry);
+    const hook = decodeHook(event, entry, warn);
     if (typeof hook === "string") {
       warn(`hooks.${event}: ${hook}; it is not used`);
     } else {
@@ -215,7 +215,11 @@ function decodeGroup(event: HookEvent, group: unknown, hooks: StoredHook[], warn
   }
 }
 
-function decodeHook(entry: unknown): Omit<StoredHook, "event" | "matcher" | "matches"> | string {
+function decodeHook(
+  event: HookEvent,
+  entry: unknown,
+  warn: Warn,
+): Omit<StoredHook, "event" | "matcher" | "matches"> | string {
   if (!isObject(entry)) {
     return "an entry is not an object";
   }
@@ -229,14 +233,15 @@ function decodeHook(entry: unknown): Omit<StoredHook, "event" | "matcher" | "mat
   }
   const timeout = ownMember(entry, "timeout");
   if (timeout !== undefined && !isSeconds(timeout)) {
-    return "an entry has a timeout that is not a whole number of seconds";
+    // a guard must not vanish because of its timeout
+    warn(`hooks.${event}: a timeout is not a whole number of seconds; the default holds`);
   }
   const disabled = ownMember(entry, "disabled");
   return {
     command,
     name: text(ownMember(entry, "name")),
     description: text(ownMember(entry, "description")),
-    timeout: timeout === undefined ? undefined : Math.min(timeout, MAX_HOOK_SECONDS),
+    timeout: isSeconds(timeout) ? Math.min(timeout, MAX_HOOK_SECONDS) : undefined,
     disabled: disabled === true,
   };
 }
