@@ -1,7 +1,7 @@
 import { ERRORS, statusOf } from "../policy/kernel/errors.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
 import { EdgeError } from "../policy/kernel/errors.ts";
-import { type Log, plainChild } from "../policy/kernel/log.ts";
+import { type Log, lineWriter } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
 import { type Refusal, answerRefusal, refusal } from "./answer.ts";
 import type { RequestContext } from "./context.ts";
@@ -27,7 +27,7 @@ export function createFinisher(deps: {
   budget: RequestBudget;
 }): Finisher {
   const { clock, log, budget } = deps;
-  const access = plainChild(log);
+  const writeLine = lineWriter(log);
   const meter = createMeter(deps.metrics);
 
   function finish(context: RequestContext, outcome: string, status: number): void {
@@ -37,34 +37,11 @@ export function createFinisher(deps: {
     context.finished = true;
     budget.leave(context);
     const durationMs = clock.monotonic() - context.startedAt;
-    const { head } = context.exchange;
     const destination = context.route?.destination;
     meter(destination?.program ?? "other", outcome, status, durationMs);
-    if (!access.isLevelEnabled("info")) {
-      return;
+    if (log.isLevelEnabled("info")) {
+      writeLine(describe(context, outcome, status, durationMs), "request");
     }
-    const path = context.path === "" ? (head.target.split("?", 1)[0] ?? "") : context.path;
-    access.info(
-      {
-        reqId: context.id,
-        clientIp: context.clientAddress,
-        method: head.method,
-        path: path.length > MAX_LOGGED_PATH ? path.slice(0, MAX_LOGGED_PATH) : path,
-        status: outcome === "client_gone" && status === 0 ? 499 : status,
-        durationMs: Math.round(durationMs * 1000) / 1000,
-        outcome,
-        ...(destination === undefined
-          ? {}
-          : {
-              container: destination.container.container,
-              service: destination.program,
-              instance: destination.instance,
-            }),
-        ...(context.code === null ? {} : { code: context.code }),
-        ...(context.hook === null ? {} : context.hook),
-      },
-      "request",
-    );
   }
 
   function refuse(context: RequestContext, why: Refusal, outcome = "refused"): void {
@@ -91,6 +68,42 @@ export function createFinisher(deps: {
       refuse(context, refusal("INTERNAL_ERROR"), "failed");
     },
   };
+}
+
+/** The members of the access line. */
+function describe(
+  context: RequestContext,
+  outcome: string,
+  status: number,
+  durationMs: number,
+): string {
+  const { head } = context.exchange;
+  const path = context.path === "" ? (head.target.split("?", 1)[0] ?? "") : context.path;
+  const shown = path.length > MAX_LOGGED_PATH ? path.slice(0, MAX_LOGGED_PATH) : path;
+  let line =
+    `"reqId":"${context.id}","clientIp":${quote(context.clientAddress)},"method":${quote(head.method)}` +
+    `,"path":${quote(shown)},"status":${outcome === "client_gone" && status === 0 ? 499 : status}` +
+    `,"durationMs":${Math.round(durationMs * 1000) / 1000},"outcome":"${outcome}"`;
+  const destination = context.route?.destination;
+  if (destination !== undefined) {
+    line +=
+      `,"container":"${destination.container.container}","service":"${destination.program}"` +
+      `,"instance":${destination.instance}`;
+  }
+  if (context.code !== null) {
+    line += `,"code":"${context.code}"`;
+  }
+  if (context.hook !== null) {
+    line += `,"ruleId":${quote(context.hook.ruleId)},"auditId":${quote(context.hook.auditId)}`;
+  }
+  return line;
+}
+
+/** Text that JSON shows as it is, the usual case. */
+const PLAIN = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
+
+function quote(text: string): string {
+  return PLAIN.test(text) ? `"${text}"` : JSON.stringify(text);
 }
 
 /** Counts with metric children made once per label set: looking labels up by value costs more than counting. */
