@@ -57,7 +57,7 @@ export function createPolicyCache(
   options: PolicyCacheOptions = {},
 ): PolicyCache {
   const { store, clock, log, metrics } = deps;
-  const checkMs = options.checkMs ?? 50;
+  const checkMs = options.checkMs ?? 25;
   const entries = new LRUCache<string, Entry>({ max: options.maxEntries ?? 10_000 });
   const loading = new Map<
     string,
