@@ -180,6 +180,9 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 export function decodeBody<Body>(bytes: Buffer | undefined, decoder: z.ZodType<Body>): Body {
   let value: unknown = {};
   if (bytes !== undefined && bytes.length > 0) {
+    if (isTooDeep(bytes)) {
+      throw new AgentError("bad_request", "The body is nested too deeply.");
+    }
     try {
       value = JSON.parse(utf8.decode(bytes));
     } catch {
@@ -199,6 +202,34 @@ export function decodeBody<Body>(bytes: Buffer | undefined, decoder: z.ZodType<B
     field,
     issues,
   });
+}
+
+const MAX_NESTING = 256;
+
+/** True for JSON text nested so deeply that walking it could exhaust the stack. Looks at bytes: quotes and brackets are ASCII. */
+function isTooDeep(bytes: Buffer): boolean {
+  let depth = 0;
+  let inString = false;
+  for (let i = 0; i < bytes.length; i++) {
+    const byte = bytes[i];
+    if (inString) {
+      if (byte === 0x5c) {
+        i += 1; // the escaped character
+      } else if (byte === 0x22) {
+        inString = false;
+      }
+    } else if (byte === 0x22) {
+      inString = true;
+    } else if (byte === 0x5b || byte === 0x7b) {
+      depth += 1;
+      if (depth > MAX_NESTING) {
+        return true;
+      }
+    } else if (byte === 0x5d || byte === 0x7d) {
+      depth -= 1;
+    }
+  }
+  return false;
 }
 
 const HEADER_DOCS: readonly (readonly [name: string, text: string])[] = [
