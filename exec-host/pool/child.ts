@@ -1,7 +1,6 @@
 import { spawn, type ChildProcess, type StdioOptions } from "node:child_process";
 import { readFileSync } from "node:fs";
 import type { Duplex, Readable } from "node:stream";
-import { fileURLToPath } from "node:url";
 import {
   createLineReader,
   decodeWorkerMessage,
@@ -12,6 +11,7 @@ import {
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { WORKER_NODE_FLAGS } from "../worker/node-flags.ts";
 import { wrapCommand, type Confinement } from "./confinement.ts";
+import { findProgram, type ChildRole } from "./program.ts";
 
 /**
  * The only module that starts processes for scripts (style: one door each). It knows flags and pipes; when a
@@ -68,35 +68,12 @@ const MAX_OUTPUT_LINE = 8192;
 const OUTPUT_GRACE_MS = 50;
 const PROBE_MS = 5000;
 
-const extension = import.meta.url.endsWith(".ts") ? ".ts" : ".js";
-/** What a process is for: to run scripts, or to answer the management routes. */
-export type ChildRole = "scripts" | "manage";
-const PROGRAMS: Readonly<Record<ChildRole, string>> = {
-  scripts: fileURLToPath(new URL(`../worker/main${extension}`, import.meta.url)),
-  manage: fileURLToPath(new URL(`../manage/main${extension}`, import.meta.url)),
-};
-const productRoot = fileURLToPath(new URL("../../", import.meta.url));
-
-/** Product files a worker reads: its own sources and the kernel they stand on, nothing that holds state. */
-export function productReadPaths(): string[] {
-  // Compiled files live in dist/, one level below the package file and the dependencies.
-  const packageRoot =
-    extension === ".ts" ? productRoot : fileURLToPath(new URL("../../../", import.meta.url));
-  return [
-    `${productRoot}exec-host/`,
-    `${productRoot}policy/kernel/`,
-    `${productRoot}dispatcher/`,
-    `${packageRoot}package.json`,
-    `${packageRoot}node_modules/acorn/`,
-  ];
-}
-
 /**
  * Node's flags for a worker: the permission model with reads of its sources, scripts and data only, no child
  * processes, add-ons or threads unless allowed, and a bounded heap. `node:sqlite` opens files past the permission
  * model (seen on 24.21), so it is switched off; so is the debugger that a signal from outside would start.
  */
-export function nodeFlags(spec: ChildSpec): string[] {
+export function nodeFlags(spec: ChildSpec, ownPaths: readonly string[]): string[] {
   const flags = [
     "--permission",
     "--no-experimental-sqlite",
@@ -104,7 +81,7 @@ export function nodeFlags(spec: ChildSpec): string[] {
     `--max-old-space-size=${spec.heapMb}`,
     ...WORKER_NODE_FLAGS,
   ];
-  for (const path of [...productReadPaths(), ...spec.readPaths, ...spec.writePaths]) {
+  for (const path of [...ownPaths, ...spec.readPaths, ...spec.writePaths]) {
     flags.push(`--allow-fs-read=${path}`);
   }
   for (const path of spec.writePaths) {
@@ -116,18 +93,19 @@ export function nodeFlags(spec: ChildSpec): string[] {
   return flags;
 }
 
-/** Starts a worker. The environment is empty; `entry` replaces the worker's program in tests. */
+/** Starts a worker. The environment is empty; `given` replaces the worker's program in tests. */
 export function startChild(
   clock: Clock,
   spec: ChildSpec,
   handlers: ChildHandlers,
-  entry: string = PROGRAMS[spec.role],
+  given?: string,
 ): Child {
+  const { entry, readPaths: ownPaths } = findProgram(spec.role, given);
   const command = wrapCommand(spec.confinement, {
     command: process.execPath,
-    args: [...nodeFlags(spec), `--allow-fs-read=${entry}`, entry],
+    args: [...nodeFlags(spec, ownPaths), entry],
     user: spec.user,
-    readPaths: [process.execPath, entry, ...productReadPaths(), ...spec.readPaths],
+    readPaths: [process.execPath, ...ownPaths, ...spec.readPaths],
     writePaths: spec.writePaths,
     cwd: spec.cwd,
   });

@@ -7,8 +7,9 @@ import { newHex } from "../../policy/kernel/ids.ts";
 import type { Log } from "../../policy/kernel/log.ts";
 import type { Metrics } from "../../policy/kernel/metrics.ts";
 import type { ExecutionRecord, LogLine, WorkerLimits } from "../protocol.ts";
-import { probeProgram, type ChildRole } from "./child.ts";
+import { probeProgram } from "./child.ts";
 import { detectConfinement, type Confinement } from "./confinement.ts";
+import type { ChildRole } from "./program.ts";
 import { startWorker, type EndReason, type ExecContainer, type Worker } from "./worker.ts";
 
 /** Where reports of workers go; calls must not block. */

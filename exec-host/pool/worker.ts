@@ -4,8 +4,9 @@ import type { ExecEndpoint } from "../../dispatcher/envelope.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { newToken } from "../../policy/kernel/ids.ts";
 import { PROTOCOL_VERSION, type WorkerLimits, type WorkerMessage } from "../protocol.ts";
-import { residentBytes, startChild, type Child, type ChildRole } from "./child.ts";
+import { residentBytes, startChild, type Child } from "./child.ts";
 import type { Confinement } from "./confinement.ts";
+import type { ChildRole } from "./program.ts";
 
 /** What a container's worker runs with; the `embedded` form of a container's `exec` entry (contract.md 2). */
 export interface ExecContainer {

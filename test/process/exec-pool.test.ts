@@ -164,7 +164,7 @@ describe("createExecPool()", () => {
     const pid = pool.status().workers[0]?.pid ?? 0;
     expect(existsSync(`/proc/${pid}`)).toBe(true);
     await pool.close();
-    expect(existsSync(`/proc/${pid}`)).toBe(false);
+    await eventually(() => !existsSync(`/proc/${pid}`));
     expect(readdirSync(join(dataDir, "run"))).toEqual([]);
     await expect(ask(endpoint, "/pid")).rejects.toThrow();
   });
