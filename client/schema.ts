@@ -3,6 +3,41 @@
  * `node test/support/client-schema.ts` writes this file again.
  */
 
+export type Group =
+  | {
+      readonly range: string;
+      readonly type: "ip";
+    }
+  | {
+      readonly username: string;
+      readonly password: string;
+      readonly salt: string;
+      readonly algorithm?: "sha256";
+      readonly type: "password";
+    }
+  | {
+      readonly header?: string;
+      readonly cookie?: string;
+      readonly param?: string;
+      readonly value: string;
+      readonly type: "token";
+    }
+  | {
+      readonly secret: string;
+      readonly algorithm: "HS256" | "RS256" | "ES256";
+      readonly sources: readonly string[];
+      readonly claims?: unknown;
+      readonly type: "jwt";
+    }
+  | {
+      readonly audience: string;
+      readonly allow_types?: readonly ("user" | "admin")[];
+      readonly users?: readonly string[];
+      readonly max_age_seconds?: number;
+      readonly expose_type?: boolean;
+      readonly type: "hoody-identity";
+    };
+
 export type Container = {
   readonly id: string;
   readonly project_id: string;
@@ -42,8 +77,12 @@ export type Hook = {
 
 export type ContainerPermissions = {
   readonly project: string;
-  readonly groups: Readonly<Record<string, unknown>>;
-  readonly permissions: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  /** One configuration per group, or several of which any satisfies it */
+  readonly groups: Readonly<Record<string, Group | readonly Group[]>>;
+  /** By group, then by program */
+  readonly permissions: Readonly<
+    Record<string, Readonly<Record<string, boolean | number | readonly number[] | string>>>
+  >;
   readonly default: "allow" | "deny";
   readonly enable_proxy: boolean;
   readonly schema_version: number;
@@ -56,8 +95,12 @@ export type ContainerPermissions = {
 
 export type ProjectPermissions = {
   readonly project: string;
-  readonly groups: Readonly<Record<string, unknown>>;
-  readonly permissions: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  /** One configuration per group, or several of which any satisfies it */
+  readonly groups: Readonly<Record<string, Group | readonly Group[]>>;
+  /** By group, then by program */
+  readonly permissions: Readonly<
+    Record<string, Readonly<Record<string, boolean | number | readonly number[] | string>>>
+  >;
   readonly default: "allow" | "deny";
   readonly enable_proxy: boolean;
   readonly schema_version: number;
@@ -328,8 +371,12 @@ export interface Operations {
   "PUT /api/v1/containers/{}/proxy/permissions": {
     readonly body: {
       readonly project?: string;
-      readonly groups: unknown;
-      readonly permissions: unknown;
+      /** One configuration per group, or several of which any satisfies it */
+      readonly groups: Readonly<Record<string, Group | readonly Group[]>>;
+      /** By group, then by program */
+      readonly permissions: Readonly<
+        Record<string, Readonly<Record<string, boolean | number | readonly number[] | string>>>
+      >;
       readonly default?: "allow" | "deny";
       readonly enable_proxy?: boolean;
       readonly hooks?: unknown;
@@ -356,8 +403,12 @@ export interface Operations {
   "PATCH /api/v1/containers/{}/proxy/permissions": {
     readonly body: {
       readonly project?: string;
-      readonly groups: unknown;
-      readonly permissions: unknown;
+      /** One configuration per group, or several of which any satisfies it */
+      readonly groups: Readonly<Record<string, Group | readonly Group[]>>;
+      /** By group, then by program */
+      readonly permissions: Readonly<
+        Record<string, Readonly<Record<string, boolean | number | readonly number[] | string>>>
+      >;
       readonly default?: "allow" | "deny";
       readonly enable_proxy?: boolean;
       readonly hooks?: unknown;
@@ -512,7 +563,8 @@ export interface Operations {
   "PUT /api/v1/containers/{}/proxy/permissions/permissions/{}": {
     readonly body: {
       readonly program: string;
-      readonly access?: unknown;
+      /** All instances or none, one, several, or a range such as 8000-8100 */
+      readonly access: boolean | number | readonly number[] | string;
     };
     readonly answer: {
       readonly statusCode: 200;
@@ -532,7 +584,8 @@ export interface Operations {
   "PATCH /api/v1/containers/{}/proxy/permissions/permissions/{}": {
     readonly body: {
       readonly program: string;
-      readonly access?: unknown;
+      /** All instances or none, one, several, or a range such as 8000-8100 */
+      readonly access: boolean | number | readonly number[] | string;
     };
     readonly answer: {
       readonly statusCode: 200;
@@ -560,8 +613,12 @@ export interface Operations {
   "PUT /api/v1/projects/{}/proxy/permissions": {
     readonly body: {
       readonly project?: string;
-      readonly groups: unknown;
-      readonly permissions: unknown;
+      /** One configuration per group, or several of which any satisfies it */
+      readonly groups: Readonly<Record<string, Group | readonly Group[]>>;
+      /** By group, then by program */
+      readonly permissions: Readonly<
+        Record<string, Readonly<Record<string, boolean | number | readonly number[] | string>>>
+      >;
       readonly default?: "allow" | "deny";
       readonly enable_proxy?: boolean;
       readonly hooks?: unknown;
@@ -587,8 +644,12 @@ export interface Operations {
   "PATCH /api/v1/projects/{}/proxy/permissions": {
     readonly body: {
       readonly project?: string;
-      readonly groups: unknown;
-      readonly permissions: unknown;
+      /** One configuration per group, or several of which any satisfies it */
+      readonly groups: Readonly<Record<string, Group | readonly Group[]>>;
+      /** By group, then by program */
+      readonly permissions: Readonly<
+        Record<string, Readonly<Record<string, boolean | number | readonly number[] | string>>>
+      >;
       readonly default?: "allow" | "deny";
       readonly enable_proxy?: boolean;
       readonly hooks?: unknown;
@@ -742,7 +803,8 @@ export interface Operations {
   "PUT /api/v1/projects/{}/proxy/permissions/permissions/{}": {
     readonly body: {
       readonly program: string;
-      readonly access?: unknown;
+      /** All instances or none, one, several, or a range such as 8000-8100 */
+      readonly access: boolean | number | readonly number[] | string;
     };
     readonly answer: {
       readonly statusCode: 200;
@@ -762,7 +824,8 @@ export interface Operations {
   "PATCH /api/v1/projects/{}/proxy/permissions/permissions/{}": {
     readonly body: {
       readonly program: string;
-      readonly access?: unknown;
+      /** All instances or none, one, several, or a range such as 8000-8100 */
+      readonly access: boolean | number | readonly number[] | string;
     };
     readonly answer: {
       readonly statusCode: 200;

@@ -139,7 +139,10 @@ const defaultBody = z.strictObject({ default: defaultSchema });
 const stateBody = z.strictObject({ enable_proxy: z.boolean({ error: "expected true or false" }) });
 const cellBody = z.strictObject({
   program: z.string({ error: "expected a program name" }),
-  access: z.unknown().meta(ACCESS_RULE),
+  access: z
+    .unknown()
+    .refine((access) => access !== undefined, { error: "is missing" })
+    .meta(ACCESS_RULE),
 });
 
 /** Types that have a single-group call; the others are written with the whole document (edge-proxy.md 2.2). */
