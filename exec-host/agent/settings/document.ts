@@ -182,7 +182,10 @@ function decodeHooks(value: unknown, warn: Warn): readonly StoredHook[] {
       warn(`hooks.${event} is not a list of groups; none of it is used`);
       continue;
     }
-    for (const group of groups as unknown[]) {
+    if (groups.length > MAX_HOOKS_PER_FILE) {
+      warn(`hooks.${event} has more than ${MAX_HOOKS_PER_FILE} groups; the rest is not used`);
+    }
+    for (const group of (groups as unknown[]).slice(0, MAX_HOOKS_PER_FILE)) {
       decodeGroup(event, group, hooks, warn);
     }
   }
