@@ -253,8 +253,8 @@ describe("gates and turns", () => {
     const id = await gateway.createSession();
     const stream = await openStream(gateway.port, "GET", `${P}/sessions/${id}/stream`);
     let answer: GateAnswer | null = null;
-    const turn = gateway.server.startTurn(id, async ({ park }) => {
-      answer = await park({
+    const turn = gateway.server.startTurn(id, async (running) => {
+      answer = await running.park({
         type: "confirm",
         toolName: "bash",
         gateCause: "high_risk",
@@ -293,8 +293,8 @@ describe("gates and turns", () => {
     const stream = await openStream(gateway.port, "GET", `${P}/sessions/${id}/stream`);
     const outcomes: string[] = [];
     for (const approved of [false, true]) {
-      const turn = gateway.server.startTurn(id, async ({ callTool }) => {
-        const outcome = await callTool("write_file", { path: "../note", content: "x" });
+      const turn = gateway.server.startTurn(id, async (running) => {
+        const outcome = await running.callTool("write_file", { path: "../note", content: "x" });
         outcomes.push(outcome.kind);
       });
       await until(async () =>
@@ -415,7 +415,7 @@ describe("the session stream", () => {
     await new Promise((resolve) => socket.once("open", resolve));
     const turn = gateway.server.startTurn(
       id,
-      async ({ park }) => void (await park({ type: "question" })),
+      async (running) => void (await running.park({ type: "question" })),
     );
     await until(() =>
       Promise.resolve(
