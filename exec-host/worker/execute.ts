@@ -3,15 +3,15 @@ import type { Envelope } from "../../dispatcher/envelope.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import type { WorkerLimits } from "../protocol.ts";
 import { areHookCoordinates } from "../scripts/coordinates.ts";
-import { resolveMarkdown, resolveScript, type ResolvedScript } from "../scripts/resolve.ts";
+import { resolveMarkdown, type ResolvedScript } from "../scripts/resolve.ts";
 import type { Call } from "./call.ts";
 import type { Deployment, Deployments } from "./deployments.ts";
 import { createHookMetadata, toPathText, type HookMetadata } from "./hook.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
 import type { Journal } from "./journal.ts";
 import type { LoadedScript } from "./load.ts";
+import type { Location, LocateScript } from "./locate.ts";
 import { createMetadata, withMainResult, type ScriptMetadata } from "./metadata.ts";
-import type { Middleware } from "./middleware.ts";
 import { announcesBody, bufferBody, type BodyState } from "./request-body.ts";
 import { respondWith } from "./respond.ts";
 import { isMalformedJson, presentBody } from "./script-body.ts";
@@ -26,7 +26,7 @@ export interface ExecuteDeps {
   readonly journal: Journal;
   readonly deployments: Deployments;
   readonly environments: ScriptEnvironments;
-  readonly middlewareOf: (file: string) => Middleware;
+  readonly locate: LocateScript;
   readonly upstream: UpstreamDeps;
 }
 
@@ -56,16 +56,12 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
       return;
     }
     const { subdomain, execId } = envelope;
-    const { script: resolved } = resolveScript(options.root, {
-      subdomain,
-      execId,
-      path,
-      withExtension: isHook,
-    });
-    if (resolved === null) {
+    const location = deps.locate({ subdomain, execId, path, withExtension: isHook });
+    if (location === null) {
       call.refuse(isHook ? "HOOK_SCRIPT_NOT_FOUND" : "SCRIPT_NOT_FOUND");
       return;
     }
+    const { script: resolved } = location;
     call.script = resolved.name;
     const deployment = deps.deployments.obtain(subdomain, execId);
     let script: LoadedScript;
@@ -81,7 +77,7 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
       return;
     }
     startDeadline(call, script);
-    run(call, resolved, script, deployment).catch((error: unknown) => fail(call, error));
+    run(call, location, script, deployment).catch((error: unknown) => fail(call, error));
   }
 
   /** Tells the author once per version what is odd about a script. */
@@ -174,7 +170,7 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
 
   async function run(
     call: Call,
-    resolved: ResolvedScript,
+    location: Location,
     script: LoadedScript,
     deployment: Deployment,
   ): Promise<void> {
@@ -188,13 +184,13 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
         return;
       }
       try {
-        await runInSlot(call, resolved, script, deployment);
+        await runInSlot(call, location, script, deployment);
       } finally {
         release();
       }
       return;
     }
-    await runInSlot(call, resolved, script, deployment);
+    await runInSlot(call, location, script, deployment);
   }
 
   function slotsOf(deployment: Deployment, file: string): Slots {
@@ -213,7 +209,7 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
 
   async function runInSlot(
     call: Call,
-    resolved: ResolvedScript,
+    location: Location,
     script: LoadedScript,
     deployment: Deployment,
   ): Promise<void> {
@@ -223,8 +219,8 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
       return;
     }
     const hook = envelope.kind === "hook" ? toHook(call, envelope, bodyState) : undefined;
-    const metadata = createMetadata(call, resolved.parameters, hook);
-    const { pre, post } = deps.middlewareOf(script.file);
+    const metadata = createMetadata(call, location.script.parameters, hook);
+    const { pre, post } = location;
     let result: unknown;
     let isStopped = false;
     if (pre !== null) {
