@@ -67,7 +67,7 @@ export async function runCli(
 
 /** A control API on a socket, and the command line pointed at it. */
 export async function startCli(overrides: Partial<ControlApiDeps> = {}) {
-  const api = await policyApi(overrides);
+  const api = policyApi(overrides);
   const listener = await listenControl(api.app, { host: "127.0.0.1", port: 0 });
   onTestFinished(async () => {
     api.cache.close();
