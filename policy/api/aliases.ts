@@ -16,7 +16,7 @@ import { ApiError, envelope, issuesError, readBody } from "../kernel/json-api.ts
 import type { Aliases } from "../store/aliases.ts";
 import { OBJECT_ID, pathParameter, type ContainerInfo } from "./context.ts";
 import { addEndpoint } from "./endpoint.ts";
-import { decodeBody } from "./permissions.ts";
+import { checkedBody } from "./permissions.ts";
 
 export interface AliasesApiDeps {
   /** null where no aliases are kept: the calls then answer 503. */
@@ -85,7 +85,7 @@ function addReads(app: OpenAPIHono, deps: AliasesApiDeps): void {
     data: z.object({ aliases: z.array(aliasSchema), count: z.int() }),
     errors: [400],
     handle(context) {
-      const query = decodeBody(listQuery, context.req.query());
+      const query = checkedBody(listQuery, context.req.query());
       const found = kept(deps)
         .list()
         .filter(
@@ -135,7 +135,7 @@ function addWrites(app: OpenAPIHono, deps: AliasesApiDeps): void {
     status: 201,
     errors: [400, 404, 409, 413, 503],
     async handle(context) {
-      const body = decodeBody(aliasCreateSchema, (await readBody(context, maxBodyBytes)).json());
+      const body = checkedBody(aliasCreateSchema, (await readBody(context, maxBodyBytes)).json());
       const now = new Date(clock.now()).toISOString();
       const record = checked(
         {
@@ -215,7 +215,7 @@ async function change(
   const body = await readBody(context, deps.maxBodyBytes);
   const record = await kept(deps).update((records) => {
     const before = existing(records.find((each) => each.id === wanted));
-    const { container_id, expires_at, target_path, ...rest } = decodeBody(schema, body.json());
+    const { container_id, expires_at, target_path, ...rest } = checkedBody(schema, body.json());
     const after: AliasRecord = {
       ...before,
       ...withoutUndefined(rest),

@@ -7,7 +7,7 @@ import { ApiError, envelope } from "../kernel/json-api.ts";
 import type { AuditRow, AuditStore } from "../store/audit-store.ts";
 import { OBJECT_ID, type ContainerInfo } from "./context.ts";
 import { addEndpoint } from "./endpoint.ts";
-import { decodeBody } from "./permissions.ts";
+import { checkedBody } from "./permissions.ts";
 
 export interface AuditApiDeps {
   /** null where no records are kept: the calls then answer 503. */
@@ -72,7 +72,7 @@ export function addAuditEndpoints(
     errors: [400, 404],
     async handle(context) {
       const info = container(context);
-      const { limit, after } = decodeBody(query, context.req.query());
+      const { limit, after } = checkedBody(query, context.req.query());
       const page = await kept(audit).query({
         container: info.id,
         limit: Number(limit ?? 100),

@@ -17,7 +17,7 @@ import {
 import { addEndpoint } from "./endpoint.ts";
 import { hookJson } from "./hooks.ts";
 import { expectedVersion } from "./if-match.ts";
-import { decodeBody, effectiveSwitches, type PermissionsApiDeps } from "./permissions.ts";
+import { checkedBody, effectiveSwitches, type PermissionsApiDeps } from "./permissions.ts";
 
 const SERVICE_FORM = /^[a-z0-9][a-z0-9_-]{0,49}$/;
 const BASE = "/api/v1/containers/{id}/proxy";
@@ -84,7 +84,7 @@ function addSettings(
         (stored) => ({
           document: {
             ...stored,
-            access: { ...stored.access, ...decodeBody(settingsBody, body.json()) },
+            access: { ...stored.access, ...checkedBody(settingsBody, body.json()) },
           },
           value: null,
         }),

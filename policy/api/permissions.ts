@@ -381,7 +381,7 @@ function documentEndpoints<D extends Guarded, T>(
       body: defaultBody,
       handle: writer(deps, level, "Default access updated successfully", ({ document, json }) => ({
         ...document.access,
-        ...decodeBody(defaultBody, json()),
+        ...checkedBody(defaultBody, json()),
       })),
     },
     {
@@ -393,7 +393,7 @@ function documentEndpoints<D extends Guarded, T>(
       body: stateBody,
       handle: writer(deps, level, "Proxy state updated successfully", ({ document, json }) => ({
         ...document.access,
-        ...decodeBody(stateBody, json()),
+        ...checkedBody(stateBody, json()),
       })),
     },
   ];
@@ -415,7 +415,7 @@ function replaceAll<D extends Guarded, T>(level: Level<D, T>) {
         { path: "/hooks", message },
       ]);
     }
-    const content = decodeBody<z.infer<(typeof BULK)["Container"]>>(BULK[level.name], body);
+    const content = checkedBody<z.infer<(typeof BULK)["Container"]>>(BULK[level.name], body);
     const wrong = Object.entries(level.ids(target)).find(
       ([name, id]) =>
         (content as Record<string, unknown>)[name] !== undefined &&
@@ -476,7 +476,7 @@ function groupEndpoints<D extends Guarded, T>(
         "Group updated successfully",
         ({ document, group, json, tables }) => {
           const body = json();
-          decodeBody<unknown>(GROUP_FIELDS[type], body);
+          checkedBody<unknown>(GROUP_FIELDS[type], body);
           const config = groupConfigSchema.parse({ ...(body as object), type });
           const next = setGroup(document.access, tables(), group, sealGroup(config));
           if (next === null) {
@@ -528,7 +528,7 @@ function cellEndpoints<D extends Guarded, T>(
       summary: "Say which instances of a program a group may use",
       body: cellBody,
       handle: writer(deps, level, "Group permission updated successfully", (call) => {
-        const { program: spelling, access } = decodeBody(cellBody, call.json());
+        const { program: spelling, access } = checkedBody(cellBody, call.json());
         const program = programBySpelling(spelling);
         if (program === undefined) {
           throw issuesError("BAD_REQUEST", "Unknown program name", [
@@ -588,7 +588,7 @@ function cellEndpoints<D extends Guarded, T>(
 }
 
 /** Decodes a body that is not about hooks; every problem is a 400 (edge-proxy.md 2.6). */
-export function decodeBody<V>(schema: z.ZodType<V>, body: unknown): V {
+export function checkedBody<V>(schema: z.ZodType<V>, body: unknown): V {
   const parsed = schema.safeParse(body);
   if (!parsed.success) {
     throw issuesError("BAD_REQUEST", "Invalid body", toIssues(parsed.error));
