@@ -1,4 +1,4 @@
-import type { Clock } from "../policy/kernel/clock.ts";
+import type { Clock, Timer } from "../policy/kernel/clock.ts";
 import { newUuid } from "../policy/kernel/ids.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
@@ -68,13 +68,16 @@ export interface Audit {
 /** The id of a dispatch that has no record. */
 export const NO_AUDIT = "none";
 
-const BATCH = 128;
+const BATCH = 256;
+/** Records are gathered for this long: one append per record would cost more than the dispatch itself. */
+const GATHER_MS = 20;
 
 export function createAudit(deps: AuditDeps, options: AuditOptions = { maxQueue: 1024 }): Audit {
   const { sink, clock, metrics, log } = deps;
   const open = new Map<string, AuditStart & { readonly at: number }>();
   const waiting: AuditRecord[] = [];
   let writing: Promise<void> | null = null;
+  let gathering: Timer | null = null;
   let inBatch = 0;
   let failing = false;
 
@@ -95,6 +98,12 @@ export function createAudit(deps: AuditDeps, options: AuditOptions = { maxQueue:
       inBatch = 0;
     }
     writing = null;
+  };
+
+  const startWriting = (): void => {
+    gathering?.cancel();
+    gathering = null;
+    writing ??= write();
   };
 
   return {
@@ -129,9 +138,16 @@ export function createAudit(deps: AuditDeps, options: AuditOptions = { maxQueue:
         status,
         duration_ms: Math.round(durationMs),
       });
-      writing ??= Promise.resolve().then(write);
+      if (writing === null && waiting.length >= BATCH) {
+        startWriting();
+      } else if (writing === null) {
+        gathering ??= clock.after(GATHER_MS, startWriting);
+      }
     },
     async flush() {
+      if (writing === null && waiting.length > 0) {
+        startWriting();
+      }
       while (writing !== null) {
         await writing;
       }
