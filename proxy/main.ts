@@ -16,7 +16,7 @@ program
   .option("--config <file>", "configuration file, YAML or JSON")
   .action(async (options: { config?: string }) => {
     const { runServe } = await import("./serve-command.ts");
-    process.exitCode = await runServe(options.config ?? null, process.env);
+    process.exit(await runServe(options.config ?? null, process.env)); // nothing left over may keep it alive
   });
 
 program
@@ -36,7 +36,7 @@ program
   .requiredOption("--config <file>", "configuration file of the exec host")
   .action(async (options: { config: string }) => {
     const { runExecHost } = await import("../exec-host/run.ts");
-    process.exitCode = await runExecHost(options.config, process.env);
+    process.exit(await runExecHost(options.config, process.env));
   });
 
 program
@@ -45,7 +45,7 @@ program
   .requiredOption("--config <file>", "configuration file of the agent gateway")
   .action(async (options: { config: string }) => {
     const { runAgentHost } = await import("../exec-host/agent/standalone.ts");
-    process.exitCode = await runAgentHost(options.config, process.env);
+    process.exit(await runAgentHost(options.config, process.env));
   });
 
 // The client commands load the API client; the servers start faster without it.
