@@ -70,7 +70,7 @@ export const globTool: Tool = {
           });
           context.signal.throwIfAborted();
         }
-        if (entry.isDirectory || !matchesGlob(glob, entry.path)) {
+        if (!entry.isFile || !matchesGlob(glob, entry.path)) {
           continue;
         }
         if (found.length === limit || bytes > MAX_RESULT_BYTES) {

@@ -59,7 +59,7 @@ function grep(request: GrepRequest): GrepAnswer {
     maxEntries: MAX_ENTRIES,
   });
   for (const entry of walk) {
-    if (entry.isDirectory || (glob !== null && !fitsGlob(glob, request.glob ?? "", entry.path))) {
+    if (!entry.isFile || (glob !== null && !fitsGlob(glob, request.glob ?? "", entry.path))) {
       continue;
     }
     const fd = entry.open();

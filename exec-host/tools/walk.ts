@@ -29,6 +29,8 @@ export interface WalkEntry {
   /** Relative to the root, `/` between segments. */
   readonly path: string;
   readonly isDirectory: boolean;
+  /** False for links, fifos, sockets and devices as well as for folders. */
+  readonly isFile: boolean;
   /** Opens a regular file as the very entry that was listed; null when it is something else by now. The taker closes it. */
   open(): number | null;
 }
@@ -86,7 +88,12 @@ function* walkDir(
     ) {
       continue;
     }
-    yield { path, isDirectory, open: () => openRegular(`${at}/${entry.name}`) };
+    yield {
+      path,
+      isDirectory,
+      isFile: entry.isFile(),
+      open: () => openRegular(`${at}/${entry.name}`),
+    };
     if (!isDirectory || depth >= MAX_DEPTH) {
       continue;
     }

@@ -62,7 +62,7 @@ const TOOLS = [
 ];
 
 function answer(message: Message): unknown {
-  switch (message.method) {
+  switch (message.method ?? "") {
     case "initialize":
       return {
         protocolVersion: message.params?.protocolVersion,
@@ -73,7 +73,7 @@ function answer(message: Message): unknown {
       return { tools: TOOLS };
     case "tools/call": {
       const args = message.params?.arguments ?? {};
-      switch (message.params?.name) {
+      switch (message.params?.name ?? "") {
         case "die":
           return process.exit(1);
         case "slow":
