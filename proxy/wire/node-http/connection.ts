@@ -4,8 +4,8 @@ import type { Clock } from "../../../policy/kernel/clock.ts";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../../../policy/kernel/errors.ts";
 import type { Exchange, Peer, RequestHead } from "../../../policy/kernel/exchange.ts";
 import { writeFields } from "../../../policy/kernel/http1/request-head.ts";
-import { plainAddress } from "../../client-address.ts";
 import type { WireDeps, WireLimits } from "../limits.ts";
+import { peerOf } from "../peer.ts";
 import { NodeHttpExchange, type ExchangeOwner } from "./exchange.ts";
 import { watchHalfClosed } from "./half-close.ts";
 import { HandshakeExchange } from "./raw-exchange.ts";
@@ -256,7 +256,8 @@ function framingOf(request: IncomingMessage, fields: readonly string[]): number 
   return Number.isSafeInteger(length) ? length : INVALID;
 }
 
-function overLimit(head: RequestHead, limits: WireLimits): ErrorCode | null {
+/** The refusal of a head that is too large, or null. */
+export function overLimit(head: RequestHead, limits: WireLimits): ErrorCode | null {
   if (head.target.length > limits.maxTargetBytes) {
     return "TARGET_TOO_LONG";
   }
@@ -286,15 +287,8 @@ function codeOf(
   return reason.startsWith("HPE_") ? "BAD_REQUEST" : null;
 }
 
-function answerHead(code: ErrorCode) {
+/** Head of an answer that the wire makes itself. */
+export function answerHead(code: ErrorCode) {
   const status = statusOf(code);
   return { status, reason: STATUS_CODES[status] ?? "", fields: errorFields(code) };
-}
-
-function peerOf(socket: Socket): Peer {
-  return {
-    address: plainAddress(socket.remoteAddress ?? ""),
-    port: socket.remotePort ?? 0,
-    encrypted: "encrypted" in socket,
-  };
 }

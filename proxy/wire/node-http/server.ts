@@ -9,6 +9,10 @@ export type { WireDeps, WireLimits } from "../limits.ts";
 
 export interface Http1Server {
   readonly server: Server;
+  /** Watches deadlines although the server itself does not listen: connections come through `accept`. */
+  track(): void;
+  /** Takes a connection that somebody else accepted. */
+  accept(socket: Socket): void;
   /** Stops accepting, closes idle connections; running answers are finished and end their connection. */
   drain(): void;
   /** Cuts every connection and tunnel. */
@@ -77,6 +81,8 @@ export function createHttp1Server(deps: WireDeps): Http1Server {
 
   return {
     server,
+    track: () => void server.emit("listening"), // what starts the check of deadlines
+    accept: (socket) => void server.emit("connection", socket),
     drain() {
       shared.state.closing = true;
       if (server.listening) {
