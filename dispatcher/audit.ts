@@ -70,7 +70,7 @@ export const NO_AUDIT = "none";
 
 const BATCH = 256;
 /** Records are gathered for this long: one append per record would cost more than the dispatch itself. */
-const GATHER_MS = 20;
+const GATHER_MS = 50;
 
 export function createAudit(deps: AuditDeps, options: AuditOptions = { maxQueue: 1024 }): Audit {
   const { sink, clock, metrics, log } = deps;

@@ -251,6 +251,19 @@ export function residentBytes(pid: number): number | null {
   }
 }
 
+/** CPU time that a process has used, in ms (steps of 10); null when it is gone or the platform has no procfs. */
+export function usedCpuMs(pid: number): number | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    // The second field is the command in brackets and may hold anything; utime and stime are fields 14 and 15.
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return (Number(fields[11]) + Number(fields[12])) * TICK_MS;
+  } catch {
+    return null; // ended between two looks
+  }
+}
+
+const TICK_MS = 10;
 const PAGE_BYTES = 4096;
 
 function killAll(outer: ChildProcess, enginePid: number | null): void {

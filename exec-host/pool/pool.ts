@@ -122,6 +122,10 @@ export interface ExecPool {
 }
 
 const TICK_MS = 100;
+/** Longest wait for a heartbeat before a spare is started. */
+const LATE_MS = 150;
+/** CPU time without a look at its messages that makes it late; a worker that was not let run has less. */
+const LATE_BUSY_MS = 50;
 /** A worker that no request used for this long is looked at every fifth tick only. */
 const QUIET_MS = 5_000;
 /** A spare that was not needed is kept so long after the last late heartbeat. */
@@ -413,8 +417,21 @@ export async function createExecPool(
     return promise;
   };
 
-  const isLate = (slot: Slot, worker: Worker, now: number): boolean =>
-    worker.waitingMs(now) > Math.min(250, Math.max(1.5 * TICK_MS, slot.container.cpuMs / 3));
+  /** It does not come to its messages, and not for want of CPU time: new requests had better go elsewhere. */
+  const isLate = (slot: Slot, worker: Worker, now: number): boolean => {
+    const waiting = worker.waitingMs(now);
+    return (
+      waiting > Math.min(LATE_MS, Math.max(50, slot.container.cpuMs / 3)) &&
+      (waiting >= slot.container.cpuMs || worker.busyMs(now) >= LATE_BUSY_MS)
+    );
+  };
+
+  /** A worker that was hardly let run (a busy machine, or one that waits without computing) gets twice the time. */
+  const isStuck = (slot: Slot, worker: Worker, now: number): boolean => {
+    const waiting = worker.waitingMs(now);
+    const { cpuMs } = slot.container;
+    return waiting >= cpuMs && (waiting >= 2 * cpuMs || worker.busyMs(now) >= cpuMs / 4);
+  };
 
   const tick = (slot: Slot, now: number, quiet: boolean): void => {
     const workers = [slot.current, slot.spare, ...slot.draining];
@@ -422,7 +439,7 @@ export async function createExecPool(
       if (worker === null || worker.state !== "ready") {
         continue;
       }
-      if (worker.waitingMs(now) >= slot.container.cpuMs) {
+      if (isStuck(slot, worker, now)) {
         worker.end("cpu", `blocked for more than ${slot.container.cpuMs} ms`);
         continue;
       }

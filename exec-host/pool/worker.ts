@@ -4,7 +4,7 @@ import type { ExecEndpoint } from "../../dispatcher/envelope.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { newToken } from "../../policy/kernel/ids.ts";
 import { PROTOCOL_VERSION, type WorkerLimits, type WorkerMessage } from "../protocol.ts";
-import { residentBytes, startChild, type Child } from "./child.ts";
+import { residentBytes, startChild, usedCpuMs, type Child } from "./child.ts";
 import type { Confinement } from "./confinement.ts";
 import type { ChildRole } from "./program.ts";
 
@@ -65,6 +65,8 @@ export interface Worker {
   readonly rssBytes: number;
   /** ms that the oldest unanswered ping waits; 0 when none does. */
   waitingMs(now: number): number;
+  /** CPU time it used meanwhile: little means that it was not let run, rather than that it does not come to an end. */
+  busyMs(now: number): number;
   ping(now: number): void;
   /** Leaves out a time in which this process itself did not run. */
   excuse(ms: number): void;
@@ -114,6 +116,7 @@ export function startWorker(
   let baseBytes = 0;
   let seq = 0;
   let pingAt: number | null = null;
+  let cpuAtPing: number | null = null;
   const ready = Promise.withResolvers<void>();
   ready.promise.catch(() => {}); // a caller may have given up waiting; the end is logged by the pool
   const gone = Promise.withResolvers<void>();
@@ -232,10 +235,15 @@ export function startWorker(
       return rssBytes;
     },
     waitingMs: (now) => (pingAt === null ? 0 : Math.max(0, now - pingAt)),
+    busyMs(now) {
+      const used = pingAt === null ? null : usedCpuMs(child.enginePid() ?? 0);
+      return used === null || cpuAtPing === null ? this.waitingMs(now) : used - cpuAtPing;
+    },
     ping(now) {
       if (state === "ready" && pingAt === null) {
         seq++;
         pingAt = now;
+        cpuAtPing = usedCpuMs(child.enginePid() ?? 0);
         child.send({ type: "ping", seq });
       }
     },
