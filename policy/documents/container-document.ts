@@ -80,11 +80,17 @@ export function emptyContainerDocument(project: string, container: string): Cont
  */
 export function usableGroups(access: AccessPart): GroupSet {
   const groups = isJsonObject(access.groups) ? access.groups : {};
+  const looked = new Map<string, boolean>();
+  const isUsable = (name: string): boolean =>
+    Object.hasOwn(groups, name) &&
+    isGroupName(name) &&
+    groupValueSchema.safeParse(groups[name]).success;
   return {
-    has: (name) =>
-      Object.hasOwn(groups, name) &&
-      isGroupName(name) &&
-      groupValueSchema.safeParse(groups[name]).success,
+    has(name) {
+      const usable = looked.get(name) ?? isUsable(name);
+      looked.set(name, usable);
+      return usable;
+    },
   };
 }
 
