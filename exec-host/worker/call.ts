@@ -171,19 +171,19 @@ export class Call implements LogSubject {
     this.#outcome = ends;
     this.#isOver = true;
     this.#isRefused = true;
-    const body = Buffer.from(errorBody(code, undefined, this.auditId ?? undefined));
-    const fields = [...errorFields(code), "Content-Length", String(body.length)];
+    const fields = errorFields(code);
     if (this.auditId !== null) {
       fields.push("X-Hoody-Hook-Audit", this.auditId);
     }
     if (code === "UNAUTHORIZED") {
       fields.push("WWW-Authenticate", "Bearer");
     }
-    this.res.startOver();
-    this.res.sendDate = true;
-    // The prototype's methods: a script may have put others on the object.
-    HostResponse.prototype.writeHead.call(this.res, statusOf(code), fields);
-    HostResponse.prototype.end.call(this.res, body, "latin1");
+    const body = Buffer.from(errorBody(code, undefined, this.auditId ?? undefined));
+    try {
+      HostResponse.prototype.answerInstead.call(this.res, statusOf(code), fields, body);
+    } catch {
+      this.cut(ends); // a script broke its response beyond use; the client must not wait for it
+    }
   }
 
   /** Destroys the response's connection; what was sent stays incomplete. */

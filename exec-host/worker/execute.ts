@@ -316,8 +316,7 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
       journal.log(call, "debug", `after the answer: ${describeError(error)}`);
       return;
     }
-    const isRefusal = error instanceof HookUpstreamError && error.kind === "unforwardable-path";
-    journal.log(call, isRefusal ? "warn" : "error", describeError(error));
+    journal.log(call, isPathRefusal(error) ? "warn" : "error", describeError(error));
     if (call.pathRefused && !call.res.isHeadOut) {
       call.refuse("HOOK_BAD_PATH");
       return;
@@ -326,6 +325,15 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
   }
 
   return execute;
+}
+
+/** Careful with the value: a script may throw anything, a proxy that throws in its turn included. */
+function isPathRefusal(error: unknown): boolean {
+  try {
+    return error instanceof HookUpstreamError && error.kind === "unforwardable-path";
+  } catch {
+    return false; // whatever it is, it is none of ours
+  }
 }
 
 function isThenable(value: unknown): boolean {

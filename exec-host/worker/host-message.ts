@@ -120,6 +120,10 @@ export class HostResponse extends ServerResponse<HostRequest> {
         this.removeHeader(name);
       }
     }
+    // Node takes a removed framing field for a wish to have none at all.
+    const state = this as unknown as HeadState;
+    state._removedTE = false;
+    state._removedConnection = false;
     if (status === 204) {
       this.removeHeader("content-length");
     }
@@ -179,32 +183,52 @@ export class HostResponse extends ServerResponse<HostRequest> {
   }
 
   /**
-   * Drops everything staged so far, a head that was made up but not sent included, so that the host can answer
-   * in the script's place. Not for a response whose head is out.
+   * Answers in the script's place: everything it staged is dropped, a head that was made up but not sent included.
+   * Not for a response whose head is out. Only Node's own methods are used, since a script may have put others on
+   * the object.
    */
-  startOver(): void {
+  answerInstead(status: number, fields: readonly string[], body: Buffer): void {
+    const node = ServerResponse.prototype;
     const state = this as unknown as HeadState;
-    state._header = null;
-    state._contentLength = null;
-    state._removedContLen = false;
-    state._removedTE = false;
-    this.strictContentLength = false;
-    for (const name of this.getHeaderNames()) {
-      this.removeHeader(name);
+    state._header = null; // Node refuses to change fields once a head is made up
+    for (const name of node.getHeaderNames.call(this)) {
+      node.removeHeader.call(this, name);
     }
-    state._removedContLen = false;
-    this.statusMessage = "";
+    Object.assign(state, FRESH_HEAD);
+    state._hasBody = this.req.method !== "HEAD";
+    this.strictContentLength = false;
+    this.sendDate = true;
+    const outcome = this.#onHead(status);
+    const lines = [...fields, "Content-Length", String(body.length)];
+    if (outcome !== null) {
+      lines.push(OUTCOME_FIELD, outcome);
+    }
+    node.writeHead.call(this, status, lines);
+    node.end.call(this, body, "latin1");
   }
 }
 
-/** The parts of Node's message that tell a head made up from a head sent; there is no public word for it. */
+/** The parts of Node's message that tell a head made up from a head sent; there is no public word for them. */
 interface HeadState {
   _headerSent: boolean;
   _header: string | null;
   _contentLength: number | null;
-  _removedContLen: boolean;
+  _hasBody: boolean;
   _removedTE: boolean;
+  _removedConnection: boolean;
 }
+
+/** A message for which no head was made up yet. */
+const FRESH_HEAD = {
+  _header: null,
+  _contentLength: null,
+  _last: false,
+  _removedContLen: false,
+  _removedTE: false,
+  _removedConnection: false,
+  chunkedEncoding: false,
+  statusMessage: "",
+} as const;
 
 /** Stages the fields of a `writeHead` call in any of Node's forms: an object, a flat list, a list of pairs. */
 function stage(res: ServerResponse, fields: object): void {

@@ -18,7 +18,7 @@ import {
 } from "../../exec-host/protocol.ts";
 import { WORKER_NODE_FLAGS } from "../../exec-host/worker/node-flags.ts";
 
-const SECRET = "a-secret-of-the-test";
+export const WORKER_SECRET = "a-secret-of-the-test";
 const repository = fileURLToPath(new URL("../../", import.meta.url));
 
 export interface WorkerAnswer {
@@ -53,6 +53,8 @@ export interface TestWorker {
   readonly logs: readonly LogLine[];
   readonly executions: readonly ExecutionRecord[];
   readonly ended: readonly EndedMessage[];
+  /** Log lines the worker dropped itself. */
+  readonly droppedLines: () => number;
   readonly output: () => string;
   readonly isRunning: () => boolean;
   /** Writes a script below the scripts root. */
@@ -128,6 +130,7 @@ export async function startWorker(options: WorkerOptions = {}): Promise<TestWork
   const ended: EndedMessage[] = [];
   const watchers = new Set<() => void>();
   let output = "";
+  let dropped = 0;
   let startMs = 0;
   child.stdout?.on("data", (chunk: Buffer) => (output += chunk.toString()));
   child.stderr?.on("data", (chunk: Buffer) => (output += chunk.toString()));
@@ -142,6 +145,7 @@ export async function startWorker(options: WorkerOptions = {}): Promise<TestWork
         reject(new Error(message.message));
       } else if (message?.type === "logs") {
         logs.push(...message.lines);
+        dropped += message.dropped;
         for (const watcher of watchers) {
           watcher();
         }
@@ -159,7 +163,7 @@ export async function startWorker(options: WorkerOptions = {}): Promise<TestWork
         type: "start",
         version: PROTOCOL_VERSION,
         containerId: "890abcdef12345678901cdef",
-        secret: SECRET,
+        secret: WORKER_SECRET,
         socketPath,
         scriptsRoot,
         dataDir,
@@ -179,6 +183,7 @@ export async function startWorker(options: WorkerOptions = {}): Promise<TestWork
     logs,
     executions,
     ended,
+    droppedLines: () => dropped,
     output: () => output,
     isRunning: () => child.exitCode === null && child.signalCode === null,
     write,
@@ -249,7 +254,7 @@ function withEnvelope(call: WorkerCall, envelope: Envelope): string[] {
   if (!lines.some((name, at) => at % 2 === 0 && name.toLowerCase() === "host")) {
     lines.push("Host", "service.example");
   }
-  lines.push(...toEnvelopeFields(envelope, SECRET));
+  lines.push(...toEnvelopeFields(envelope, WORKER_SECRET));
   return lines;
 }
 
