@@ -220,6 +220,12 @@ test("an unusable answer is asked for once more within the budget", async () => 
   expect(judge.calls).toHaveLength(2);
 });
 
+test("ids that were not asked do not matter beside those that were", async () => {
+  const content = '{"extra":{"yes":1},"no-prod":{"yes":0.1,"why":"fine"}}';
+  const { check } = await judged([LIMIT], { kind: "content", content });
+  expect(await check()).toEqual({ kind: "pass" });
+});
+
 test("the budget covers the retry", async () => {
   const { judge, check } = await judged(
     [LIMIT],

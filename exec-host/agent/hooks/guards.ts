@@ -14,7 +14,7 @@ import { registerWriteRoutes } from "./write-routes.ts";
 
 /** Builds settings, lifecycle hooks, rules, trust and their routes for one gateway. */
 export const createGuards: CreateGuards = (deps, options): AgentGuards => {
-  const log = deps.log.child({ component: "agent-guards" });
+  const { log } = deps;
   const acks = createAckStore(deps);
   const settings = createSessionSettings({ acks }, options);
   const nonces = new NonceStore(deps.clock);
@@ -27,7 +27,7 @@ export const createGuards: CreateGuards = (deps, options): AgentGuards => {
         .refresh(session)
         .catch((cause: unknown) => log.warn({ err: cause }, "MCP servers not refreshed")),
   };
-  const shared = { ...deps, mcp, log, env: options.env, fleet: options.fleet, settings, acks };
+  const shared = { ...deps, mcp, env: options.env, fleet: options.fleet, settings, acks };
   const hooks = createLifecycleHooks(shared);
 
   deps.sessions.onClose((session) => nonces.drop(session.id));
