@@ -69,7 +69,9 @@ const MAX_DECODINGS = 4;
 
 /**
  * The readings of a path that a rule is tested against (decision 1): the received bytes first, then the canonical
- * forms, without repeats. A raw `#` also ends the path in a reading of its own, because services cut there.
+ * forms, without repeats. Every depth of decoding is a reading: a service that decodes less often than the deepest
+ * one sees `/admin/%2e%2e` below `/admin`, whatever a further decoding would make of it. A raw `#` also ends the
+ * path in a reading of its own, because services cut there.
  *
  * Work is bounded by a small multiple of the path's length.
  */
@@ -90,16 +92,16 @@ export function canonicalForms(path: string): string[] {
 
 function addForms(forms: string[], path: string): void {
   let decoded = path;
-  for (let i = 0; i < MAX_DECODINGS; i++) {
-    const next = decodeEscapes(decoded);
+  for (let depth = 0; ; depth++) {
+    const separated = decoded.replaceAll("\\", "/");
+    addForm(forms, collapseSlashes(resolveDots(separated)));
+    addForm(forms, resolveDots(collapseSlashes(separated)));
+    const next = depth === MAX_DECODINGS ? decoded : decodeEscapes(decoded);
     if (next === decoded) {
-      break;
+      return;
     }
     decoded = next;
   }
-  decoded = decoded.replaceAll("\\", "/");
-  addForm(forms, collapseSlashes(resolveDots(decoded)));
-  addForm(forms, resolveDots(collapseSlashes(decoded)));
 }
 
 function addForm(forms: string[], form: string): void {

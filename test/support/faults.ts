@@ -73,18 +73,14 @@ export function readAnswers(text: string, bodyless = false): RawAnswer[] {
 }
 
 /**
- * Sends `bytes` on a connection of its own, half-closed or not, and resolves with the statuses of all answers that
- * came until the edge closed it, or until it was silent for `quietMs` after the first one.
+ * Sends `bytes` on a connection of its own and resolves with the statuses of all answers that came until the edge
+ * closed it, or until nothing more came for a while after the first one.
  */
-export async function statusesOf(port: number, bytes: string, quietMs = 150): Promise<string> {
+export async function statusesOf(port: number, bytes: string): Promise<string> {
   const client = await rawClient(port);
   client.send(bytes);
-  try {
-    await client.closed(400);
-  } catch {
-    await client.waitFor("HTTP/1.1 ", 6000).catch(() => {});
-    await client.closed(quietMs).catch(() => {});
-  }
+  await client.waitFor("HTTP/1.1 ", 6000).catch(() => {});
+  await client.closed(300).catch(() => {});
   const text = client.received();
   client.socket.destroy();
   return [...text.matchAll(/HTTP\/1\.1 ([0-9]{3}) /g)].map((match) => match[1]).join(" ");
