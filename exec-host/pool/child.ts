@@ -63,7 +63,7 @@ export interface Child {
 }
 
 /** Bytes a worker may write between two ticks; more makes it wait, so that a flood costs the parent little. */
-const ALLOWANCE_BYTES = 1_048_576;
+const ALLOWANCE_BYTES = 262_144;
 const MAX_OUTPUT_LINE = 8192;
 const OUTPUT_GRACE_MS = 50;
 const PROBE_MS = 5000;
