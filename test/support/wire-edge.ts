@@ -10,24 +10,24 @@ import { silentLog } from "../../policy/kernel/log.ts";
 import { forward, type ForwardOutcome } from "../../proxy/forward.ts";
 import { toOutgoingFields } from "../../proxy/outgoing-fields.ts";
 import { openTunnel, type TunnelOutcome } from "../../proxy/tunnel.ts";
-import {
-  createHttp1Server,
-  type Http1Server,
-  type WireLimits,
-} from "../../proxy/wire/node-http/server.ts";
+import type { WireLimits } from "../../proxy/wire/limits.ts";
+import { createListener, type Listener } from "../../proxy/wire/listener.ts";
+import { createCertificates } from "../../proxy/wire/tls.ts";
 
 export interface WireEdgeOptions {
   readonly limits?: Partial<WireLimits>;
   readonly upstream?: Partial<OutgoingRequest["limits"]>;
   readonly client?: Http1ClientOptions;
   readonly handshakeMs?: number;
+  /** TLS with a test certificate, HTTP/1.1 and HTTP/2. */
+  readonly secure?: boolean;
   /** Instead of forwarding. */
   readonly onExchange?: (exchange: Exchange) => void;
 }
 
 export interface WireEdge {
   readonly port: number;
-  readonly wire: Http1Server;
+  readonly wire: Listener;
   readonly outcomes: (ForwardOutcome | TunnelOutcome)[];
   /** What the adapter handed out. */
   readonly exchanges: Exchange[];
@@ -84,18 +84,29 @@ export async function startWireEdge(
     });
   }
 
-  const wire = createHttp1Server({
-    limits: { ...WIRE_LIMITS, ...options.limits },
-    clock: systemClock,
-    log: silentLog(),
-    onExchange(exchange) {
-      exchanges.push(exchange);
-      (options.onExchange ?? pass)(exchange);
+  const pem = new URL("../cases/tls/", import.meta.url).pathname;
+  const certificates = options.secure
+    ? createCertificates([{ cert: `${pem}one.cert.pem`, key: `${pem}one.key.pem`, hosts: [] }], {
+        clock: systemClock,
+        log: silentLog(),
+      })
+    : null;
+  const wire = createListener(
+    {
+      limits: { ...WIRE_LIMITS, ...options.limits },
+      clock: systemClock,
+      log: silentLog(),
+      onExchange(exchange) {
+        exchanges.push(exchange);
+        (options.onExchange ?? pass)(exchange);
+      },
     },
-  });
+    { proxyProtocol: null, certificates },
+  );
   await new Promise<void>((resolve) => wire.server.listen(0, "127.0.0.1", resolve));
   onTestFinished(() => {
     client.close();
+    certificates?.close();
     wire.drain();
     wire.destroy();
   });

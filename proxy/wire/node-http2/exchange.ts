@@ -200,11 +200,12 @@ class StreamBody implements BodySource {
   };
 
   #end(): void {
-    const sink = this.#sink;
-    if (this.#stream.aborted) {
+    // A stream that the client resets ends too; it is closed then, while one that is complete waits for our answer.
+    if (this.#stream.closed) {
       this.#broken();
       return;
     }
+    const sink = this.#sink;
     this.#sink = null;
     sink?.end(this.#trailers);
   }

@@ -168,6 +168,7 @@ export function createHttp2Wire(deps: WireDeps): Http2Wire {
       connecting = peerOf(socket);
       server.emit("connection", socket);
       connecting = null;
+      socket.on("end", () => socket.destroy()); // in HTTP/2 a client that closes its side has left
     },
     drain() {
       for (const session of sessions) {
