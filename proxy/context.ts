@@ -17,14 +17,11 @@ const NO_GROUPS: ReadonlySet<string> = new Set();
 const NO_FIELDS: FieldLines = [];
 
 /**
- * Everything known about one request, filled in phase by phase; a phase reads only what earlier ones wrote.
- *
- * A class because V8 may decide to place an object literal of a busy line among the long-lived objects. From there
- * a finished request holds everything it ever touched until a full collection (measured: 35 us per request).
- */
+ * Everything known about one request, filled in phase by phase; a phase reads only what earlier ones wrote. */
 export class RequestContext implements Budgeted {
   readonly id: string;
-  readonly exchange: Exchange;
+  /** A finished one's is `SPENT`. */
+  exchange: Exchange;
   /** Monotonic ms. */
   readonly startedAt: number;
   /** The client, behind the proxies that the configuration trusts. */
@@ -58,21 +55,66 @@ export class RequestContext implements Budgeted {
   older: Budgeted | null = null;
   newer: Budgeted | null = null;
 
-  constructor(id: string, exchange: Exchange, startedAt: number, clientAddress: string) {
+  readonly #spent: (context: RequestContext) => void;
+
+  /** @param spent answers a request whose budget ran out before anybody could be cancelled. */
+  constructor(
+    id: string,
+    exchange: Exchange,
+    startedAt: number,
+    clientAddress: string,
+    spent: (context: RequestContext) => void,
+  ) {
+    this.#spent = spent;
     this.id = id;
     this.exchange = exchange;
     this.startedAt = startedAt;
     this.clientAddress = clientAddress;
   }
 
+  /**
+   * Lets go of everything: the request is over. V8 keeps some contexts until a full collection, and without this
+   * they keep messages, fields and bodies with them (measured: 30 to 40 us per request).
+   */
+  release(): void {
+    this.exchange = SPENT;
+    this.route = null;
+    this.policy = null;
+    this.granting = NO_GROUPS;
+    this.clientFields = NO_FIELDS;
+    this.fields = NO_FIELDS;
+    this.hook = null;
+    this.cancel = null;
+  }
+
   expire(): void {
     if (this.cancel === null) {
-      this.exchange.abort();
+      this.#spent(this);
     } else {
       this.cancel(BUDGET_SPENT);
     }
   }
 }
+
+/** In the place of an exchange that is over: whoever is late finds everything done. */
+const SPENT: Exchange = Object.freeze<Exchange>({
+  head: { method: "", target: "", version: "1.1", fields: NO_FIELDS },
+  peer: { address: "", port: 0, encrypted: false },
+  body: null,
+  handshake: false,
+  answered: true,
+  onGone: () => {},
+  sendContinue: () => {},
+  sendInterim: () => {},
+  answer: () => {},
+  startAnswer(): never {
+    throw new TypeError("this exchange is over");
+  },
+  tunnel(): never {
+    throw new TypeError("this exchange is over");
+  },
+  abort: () => {},
+});
 
 /** What a request is cancelled with when its budget is spent. */
 export const BUDGET_SPENT = new UpstreamFailure("timeout", "the request's budget is spent");
@@ -81,12 +123,14 @@ export const BUDGET_SPENT = new UpstreamFailure("timeout", "the request's budget
 export function createContext(
   exchange: Exchange,
   deps: { clock: Clock; clientAddress: (exchange: Exchange) => string },
+  spent: (context: RequestContext) => void,
 ): RequestContext {
   const context = new RequestContext(
     newRequestId(),
     exchange,
     deps.clock.monotonic(),
     deps.clientAddress(exchange),
+    spent,
   );
   exchange.onGone(() => {
     context.gone = true;

@@ -42,6 +42,7 @@ export function createFinisher(deps: {
     if (log.isLevelEnabled("info")) {
       writeLine(describe(context, outcome, status, durationMs), "request");
     }
+    context.release();
   }
 
   function refuse(context: RequestContext, why: Refusal, outcome = "refused"): void {

@@ -57,21 +57,33 @@ export type ForwardOutcome =
 /**
  * Passes a request to an upstream and its answer back, streaming both ways: interim answers, trailers, an early answer
  * included; hop-by-hop fields of the answer are removed. When the client leaves, in whatever phase, the upstream
- * request is given up. Never rejects, and answers nothing itself.
+ * request is given up. Answers nothing itself.
+ *
+ * @param done called once with how it ended, within this call when it ends at once; must not throw.
  */
+export function startForward(
+  exchange: Exchange,
+  request: ForwardRequest,
+  hooks: ForwardHooks | undefined,
+  done: (outcome: ForwardOutcome) => void,
+): void {
+  new Relay(exchange, request, hooks, done).start();
+}
+
+/** `startForward` for those who wait for the outcome. Never rejects. */
 export function forward(
   exchange: Exchange,
   request: ForwardRequest,
   hooks?: ForwardHooks,
 ): Promise<ForwardOutcome> {
-  return new Promise((resolve) => new Relay(exchange, request, hooks, resolve).start());
+  return new Promise((resolve) => startForward(exchange, request, hooks, resolve));
 }
 
 class Relay implements AnswerHandler {
   readonly #exchange: Exchange;
   readonly #request: ForwardRequest;
   readonly #hooks: ForwardHooks | undefined;
-  readonly #resolve: (outcome: ForwardOutcome) => void;
+  readonly #done: (outcome: ForwardOutcome) => void;
   #startedAt = 0;
   #upstreamMs: number | null = null;
   #status: number | null = null;
@@ -84,12 +96,12 @@ class Relay implements AnswerHandler {
     exchange: Exchange,
     request: ForwardRequest,
     hooks: ForwardHooks | undefined,
-    resolve: (outcome: ForwardOutcome) => void,
+    done: (outcome: ForwardOutcome) => void,
   ) {
     this.#exchange = exchange;
     this.#request = request;
     this.#hooks = hooks;
-    this.#resolve = resolve;
+    this.#done = done;
   }
 
   start(): void {
@@ -125,7 +137,7 @@ class Relay implements AnswerHandler {
 
   #settle(outcome: ForwardOutcome): void {
     this.#settled = true;
-    this.#resolve(outcome);
+    this.#done(outcome);
   }
 
   interim(head: ResponseHead): void {

@@ -31,16 +31,18 @@ export interface PipelineDeps {
   readonly finisher: Finisher;
 }
 
-/** Until somebody who can also end the upstream's side takes `expire` over. */
 const BUDGET_SPENT = refusal("REQUEST_BUDGET_SPENT");
 
 export function createPipeline(deps: PipelineDeps): (exchange: Exchange) => void {
   const { hosts, policies, authenticator, router, budget, finisher } = deps;
 
+  /** Until somebody who can also end the upstream's side sets `cancel`. */
+  const refuseSpent = (context: RequestContext): void =>
+    finisher.refuse(context, BUDGET_SPENT, "failed");
+
   /** 1. target, 2. host and destination, then what may have to wait. */
   function begin(exchange: Exchange): void {
-    const context = createContext(exchange, deps);
-    context.expire = () => finisher.refuse(context, BUDGET_SPENT, "failed");
+    const context = createContext(exchange, deps, refuseSpent);
     budget.enter(context);
     try {
       const refused = readHead(context);

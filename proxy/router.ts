@@ -13,7 +13,7 @@ import { BUDGET_SPENT, type RequestContext } from "./context.ts";
 import { type Destination, portOf } from "./destination.ts";
 import type { Finisher } from "./finish.ts";
 import { forceQuery } from "./forced-query.ts";
-import { forward } from "./forward.ts";
+import { type ForwardOutcome, startForward } from "./forward.ts";
 import type { Route } from "./host-resolver.ts";
 import type { AgentEndpoint } from "./hosts.ts";
 import type { RequestBudget } from "./request-budget.ts";
@@ -64,6 +64,8 @@ export interface RouterDeps {
   readonly metrics: Metrics;
 }
 
+type Cancel = (failure: UpstreamFailure) => void;
+
 export function createRouter(deps: RouterDeps): Router {
   const { client, dispatcher, finisher, budget, clock } = deps;
   const upstreamSeconds = deps.metrics.upstreamSeconds;
@@ -95,25 +97,29 @@ export function createRouter(deps: RouterDeps): Router {
       limits: limits(),
     };
     exchange.sendContinue();
-    forward(exchange, request, {
-      onStart: (cancel) => (context.cancel = cancel),
-    })
-      .then((outcome) => {
-        if (outcome.upstreamMs !== null) {
-          upstreamSeconds.observe(outcome.upstreamMs / 1000);
-        }
-        switch (outcome.kind) {
-          case "done":
-            finisher.finish(context, "passed", outcome.status);
-            return;
-          case "client_gone":
-            finisher.finish(context, "client_gone", outcome.status ?? 0);
-            return;
-          case "failed":
-            upstreamFailed(context, outcome.failure);
-        }
-      })
-      .catch((cause: unknown) => finisher.fail(context, cause));
+    const hooks = { onStart: (cancel: Cancel) => void (context.cancel = cancel) };
+    startForward(exchange, request, hooks, (outcome) => passed(context, outcome));
+  }
+
+  /** What became of a request that went to a service. */
+  function passed(context: RequestContext, outcome: ForwardOutcome): void {
+    try {
+      if (outcome.upstreamMs !== null) {
+        upstreamSeconds.observe(outcome.upstreamMs / 1000);
+      }
+      switch (outcome.kind) {
+        case "done":
+          finisher.finish(context, "passed", outcome.status);
+          return;
+        case "client_gone":
+          finisher.finish(context, "client_gone", outcome.status ?? 0);
+          return;
+        case "failed":
+          upstreamFailed(context, outcome.failure);
+      }
+    } catch (cause) {
+      finisher.fail(context, cause);
+    }
   }
 
   function tunnel(

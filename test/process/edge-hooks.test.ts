@@ -1,6 +1,6 @@
 import { existsSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { test } from "vitest";
+import { test, vi } from "vitest";
 import { ask } from "../support/ask.ts";
 import { CONTAINER, OTHER, type TestEdge, startTestEdge } from "../support/edge.ts";
 import { rawClient } from "../support/raw-client.ts";
@@ -53,7 +53,14 @@ test("a matching request goes through the script to the service, everything else
   const regular = await ask(edge.port, { host: edge.host("exec-1"), path: "/login-audit" });
   expect(regular.body).toBe("regular");
   const line = await edge.accessLine((entry) => entry["outcome"] === "forwarded");
-  const [record] = await auditOf(edge);
+  const [record] = await vi.waitFor(
+    async () => {
+      const records = await auditOf(edge); // written in the background, after the answer
+      expect(records).not.toHaveLength(0);
+      return records;
+    },
+    { timeout: 10_000 },
+  );
   expect(record).toMatchObject({
     audit_id: line["auditId"],
     outcome: "forwarded",
@@ -314,7 +321,9 @@ test.for(
   expect([200, 404]).toContain(regular.status);
 });
 
-test("an ordinary script that outlives the request's budget is answered 504", async ({ expect }) => {
+test("an ordinary script that outlives the request's budget is answered 504", async ({
+  expect,
+}) => {
   const edge = await startTestEdge({ config: { limits: { requestBudgetMs: 900 } } });
   edge.script("never.js", "module.exports = () => new Promise(() => {});");
   const answer = await ask(edge.port, { host: edge.host("exec-1"), path: "/never" });
