@@ -2,6 +2,7 @@ import type { Clock } from "../../policy/kernel/clock.ts";
 import { DEFAULT_EXEC_ID, DEFAULT_SUBDOMAIN } from "../scripts/coordinates.ts";
 import { isSameStamp, readStamp } from "../scripts/stamp.ts";
 import { loadScript, type LoadedScript, type ScriptScope } from "./load.ts";
+import type { ScriptEnvironments } from "./script-env.ts";
 import { createModuleCache, type ModuleCache } from "./modules.ts";
 
 /** One `subdomain`/`execId` pair: its loaded code and the object its scripts share. */
@@ -19,7 +20,7 @@ export interface Deployments {
   obtain(subdomain: string | null, execId: string | null): Deployment;
   /**
    * The current version of a file. One `stat` when nothing changed; calls that run keep the version they
-   * started with.
+   * started with. A changed environment makes a new version too: a module reads it when it is evaluated.
    *
    * @throws ScriptLoadError
    */
@@ -33,6 +34,7 @@ export function createDeployments(
   clock: Clock,
   root: string,
   scope: ScriptScope,
+  environments: ScriptEnvironments,
   maxDeployments: number,
 ): Deployments {
   const deployments = new Map<string, Deployment>();
@@ -62,10 +64,11 @@ export function createDeployments(
     script(deployment, file) {
       deployment.modules.refresh();
       const known = deployment.scripts.get(file);
-      if (known !== undefined && isCurrent(clock, known)) {
+      const env = environments.of(file);
+      if (known !== undefined && known.env === env && isCurrent(clock, known)) {
         return known;
       }
-      const script = loadScript(root, file, deployment.modules, scope);
+      const script = loadScript(root, file, deployment.modules, scope, env);
       deployment.scripts.delete(file);
       deployment.scripts.set(file, script);
       evictOldest(deployment.scripts, MAX_SCRIPTS);

@@ -16,7 +16,6 @@ import { announcesBody, bufferBody, type BodyState } from "./request-body.ts";
 import { respondWith } from "./respond.ts";
 import { isMalformedJson, presentBody } from "./script-body.ts";
 import { describeError } from "./script-console.ts";
-import type { ScriptEnvironments } from "./script-env.ts";
 import { answerPreflight, isPreflight, isTokenAccepted, stageCors } from "./script-gates.ts";
 import { createSlots, type Slots } from "./slots.ts";
 import type { UpstreamDeps } from "./upstream-request.ts";
@@ -25,7 +24,6 @@ export interface ExecuteDeps {
   readonly clock: Clock;
   readonly journal: Journal;
   readonly deployments: Deployments;
-  readonly environments: ScriptEnvironments;
   readonly locate: LocateScript;
   readonly upstream: UpstreamDeps;
 }
@@ -71,7 +69,7 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
       fail(call, error);
       return;
     }
-    call.env = deps.environments.of(script.file);
+    call.env = script.env;
     call.logLevel = script.directives.logLevel;
     if (!passesGates(call, script)) {
       return;

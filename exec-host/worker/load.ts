@@ -47,6 +47,8 @@ export interface LoadedScript extends ModuleOwner {
   readonly name: string;
   readonly stamp: Stamp;
   readonly text: string;
+  /** What `process.env` is for it. */
+  readonly env: Record<string, string>;
   readonly directives: Directives;
   readonly warnings: readonly DirectiveWarning[];
   /** False once a module it uses has changed. */
@@ -78,6 +80,7 @@ export function loadScript(
   file: string,
   modules: ModuleCache,
   scope: ScriptScope,
+  env: Record<string, string>,
 ): LoadedScript {
   const name = relative(root, file);
   const stamp = readStamp(file);
@@ -102,6 +105,7 @@ export function loadScript(
     name,
     stamp,
     text,
+    env,
     directives,
     warnings,
     isCurrent() {

@@ -60,9 +60,9 @@ function start(message: StartMessage): void {
           clock,
           root,
           createScriptFetch(clock),
+          createScriptEnvironments(clock, root, message.env),
           limits.maxDeployments,
         ),
-        environments: createScriptEnvironments(clock, root, message.env),
         locate: createScriptLocator(clock, root),
         upstream: {
           client: createHttp1Client({ clock }),
