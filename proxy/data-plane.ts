@@ -3,6 +3,7 @@ import { createDispatcher } from "../dispatcher/dispatch.ts";
 import { createExecHostClient } from "../dispatcher/exec-host-client.ts";
 import { type ExecHosts, createExecTargets } from "../dispatcher/exec-target.ts";
 import { type Clock, delay } from "../policy/kernel/clock.ts";
+import type { Exchange } from "../policy/kernel/exchange.ts";
 import type { Http1Client } from "../policy/kernel/http1/types.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
@@ -37,6 +38,8 @@ export interface DataPlaneDeps {
 /** Listeners and the pipeline behind them: everything that carries requests, in one process. */
 export interface DataPlane {
   readonly generation: Generation;
+  /** What every listener hands its exchanges to. */
+  readonly pipeline: (exchange: Exchange) => void;
   listen(): Promise<{ readonly http: ListenAddress | null; readonly https: ListenAddress | null }>;
   /** Builds a new generation aside and swaps it in. */
   reload(config: Config): void;
@@ -98,6 +101,7 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
     get generation() {
       return generation;
     },
+    pipeline,
     async listen() {
       const { http } = initial.listen;
       return { http: http === null ? null : await listen(server.server, http), https: null };
