@@ -171,6 +171,8 @@ export async function createExecPool(
   let alive = 0;
   const startQueue: (() => void)[] = [];
   let closed = false;
+  /** Starts that wait out their back-off; shutting down wakes them. */
+  const backingOff = new Set<() => void>();
 
   const slotOf = (id: string): Slot => {
     const container = deps.containers().get(id);
@@ -259,7 +261,15 @@ export async function createExecPool(
   const start = async (slot: Slot): Promise<Worker> => {
     const wait = slot.notBefore - clock.monotonic();
     if (wait > 0) {
-      await new Promise<void>((resolve) => clock.after(wait, resolve));
+      await new Promise<void>((resolve) => {
+        const go = (): void => {
+          timer.cancel();
+          backingOff.delete(go);
+          resolve();
+        };
+        const timer = clock.after(wait, go);
+        backingOff.add(go);
+      });
     }
     if (starting >= options.maxStarting) {
       await new Promise<void>((resolve) => startQueue.push(resolve));
@@ -663,6 +673,9 @@ export async function createExecPool(
     },
     async close() {
       closed = true;
+      for (const go of backingOff) {
+        go();
+      }
       ticker.cancel();
       for (const resume of startQueue.splice(0)) {
         resume();
