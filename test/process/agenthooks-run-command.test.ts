@@ -135,6 +135,22 @@ test("runCommand() stops a hook whose call is aborted, and starts none after tha
   await expect(readFile(join(cwd, "late"))).rejects.toThrow("ENOENT");
 });
 
+test("runCommand() still runs a guard when the temporary folder cannot be used", async () => {
+  const cwd = await tempFolder();
+  const before = process.env["TMPDIR"];
+  process.env["TMPDIR"] = "/nowhere/at/all";
+  try {
+    const result = await run("cat /dev/stdin; echo no >&2; exit 2", { cwd, stdin: '{"a":1}' });
+    expect(result).toMatchObject({ end: "exited", exitCode: 2, stdout: '{"a":1}', stderr: "no\n" });
+  } finally {
+    if (before === undefined) {
+      delete process.env["TMPDIR"];
+    } else {
+      process.env["TMPDIR"] = before;
+    }
+  }
+});
+
 test("runCommand() leaves no descriptors behind", async () => {
   const count = () =>
     spawnSync("ls", [`/proc/${process.pid}/fd`], { encoding: "utf8" }).stdout.split("\n").length;

@@ -1,11 +1,11 @@
 import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
+import type { Readable } from "node:stream";
 import type { Clock } from "../../../policy/kernel/clock.ts";
 import { newHex } from "../../../policy/kernel/ids.ts";
 import { captureOutput } from "./captured-output.ts";
 import { openOutputPipes } from "./output-pipes.ts";
-import type { OutputPipes } from "./output-pipes.ts";
 import { killMarked, RUN_MARK } from "./leftovers.ts";
 
 /** Between the polite and the final signal. */
@@ -48,28 +48,27 @@ export async function runCommand(
   if (hook.signal.aborted) {
     return { end: "aborted", ...nothing, stderr: "", durationMs: 0 };
   }
-  let pipes: OutputPipes;
-  try {
-    pipes = await openOutputPipes();
-  } catch (cause) {
-    return { end: "not_launched", ...nothing, stderr: reasonOf(cause), durationMs: elapsed() };
-  }
+  // a full or missing temporary folder must not keep a guard from running: then with the streams Node makes
+  const pipes = await openOutputPipes().catch(() => null);
   const mark = newHex(12);
+  let streams: readonly Readable[] = [];
   try {
+    if (hook.signal.aborted) {
+      return { end: "aborted", ...nothing, stderr: "", durationMs: elapsed() };
+    }
     const child = spawn("bash", [...PLAIN, BEHIND_A_PIPE, "bash", hook.command], {
       cwd: hook.cwd,
       env: { ...hook.env, [RUN_MARK]: mark },
       detached: true,
-      stdio: ["pipe", ...pipes.childFds],
+      stdio: ["pipe", ...(pipes?.childFds ?? (["pipe", "pipe"] as const))],
     });
-    pipes.release();
-    const stdout = captureOutput();
-    const stderr = captureOutput();
-    pipes.stdout.on("data", (chunk: Buffer) => stdout.push(chunk));
-    pipes.stderr.on("data", (chunk: Buffer) => stderr.push(chunk));
+    pipes?.release();
+    const stdout = readInto(pipes?.stdout ?? child.stdout);
+    const stderr = readInto(pipes?.stderr ?? child.stderr);
+    streams = [stdout.stream, stderr.stream].filter((stream) => stream !== null);
     child.stdin?.on("error", () => {}).end(hook.stdin); // a hook need not read its input
     const ended = await untilEnd(deps.clock, child, hook, mark);
-    await untilDrained(deps.clock, pipes);
+    await untilDrained(deps.clock, streams);
     const launchError = ended.launchError === undefined ? "" : reasonOf(ended.launchError);
     return {
       end: ended.end,
@@ -81,7 +80,8 @@ export async function runCommand(
   } catch (cause) {
     return { end: "not_launched", ...nothing, stderr: reasonOf(cause), durationMs: elapsed() };
   } finally {
-    pipes.destroy();
+    pipes?.destroy();
+    streams.forEach((stream) => stream.destroy());
   }
 }
 
@@ -89,6 +89,15 @@ export async function runCommand(
 const PLAIN = ["--norc", "--noprofile", "-c"] as const;
 /** The outer shell only puts a pipe in place of Node's socket, so that `/dev/stdin` can be opened, and becomes the hook's shell. */
 const BEHIND_A_PIPE = `exec bash ${PLAIN.join(" ")} "$1" < <(exec cat)`;
+
+function readInto(stream: Readable | null): {
+  readonly stream: Readable | null;
+  text(): string;
+} {
+  const captured = captureOutput();
+  stream?.on("data", (chunk: Buffer) => captured.push(chunk)).on("error", () => {}); // what came so far is what there is
+  return { stream, text: () => captured.text() };
+}
 
 interface Ended {
   readonly end: CommandResult["end"];
@@ -152,9 +161,9 @@ function killGroup(child: ChildProcess, signal: NodeJS.Signals): void {
 }
 
 /** The last output may still be in the pipe; a process that escaped with a copy of it is not waited for. */
-async function untilDrained(clock: Clock, pipes: OutputPipes): Promise<void> {
-  const open = [pipes.stdout, pipes.stderr].filter((pipe) => !pipe.closed && !pipe.readableEnded);
-  const drained = Promise.all(open.map((pipe) => once(pipe, "close").catch(() => {}))); // errors close it too
+async function untilDrained(clock: Clock, streams: readonly Readable[]): Promise<void> {
+  const open = streams.filter((stream) => !stream.closed && !stream.readableEnded);
+  const drained = Promise.all(open.map((stream) => once(stream, "close").catch(() => {}))); // errors close it too
   let timer: ReturnType<Clock["after"]> | undefined;
   const late = new Promise<void>((resolve) => {
     timer = clock.after(DRAIN_MS, resolve);
