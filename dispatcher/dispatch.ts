@@ -285,6 +285,7 @@ export function createDispatcher(
               target: request.target,
               fields: request.fields,
               body,
+              awaitContinue: waitsForContinue(exchange),
               idleMs: request.idleMs,
             },
             handler,
@@ -478,6 +479,15 @@ export function createDispatcher(
   };
 
   return { dispatch, callExec };
+}
+
+/** The client holds its body back until it gets a 100; HTTP/1.0 knows no such thing (RFC 9110 10.1.1). */
+function waitsForContinue({ head, body }: Exchange): boolean {
+  return (
+    body !== null &&
+    head.version !== "1.0" &&
+    fieldValue(head.fields, "expect")?.toLowerCase() === "100-continue"
+  );
 }
 
 /** The host's word, where it is one of ours; an answered 4xx is the script's denial. */

@@ -11,6 +11,8 @@ export interface ExecRequest {
   /** Swept and completed by the edge; the envelope is added here. */
   readonly fields: FieldLines;
   readonly body: BodySource | null;
+  /** The client waits to be told before it sends its body: the host says when, or answers without it (K07). */
+  readonly awaitContinue: boolean;
   /** Longest silence of the host; always beyond the deadline that its caller keeps. */
   readonly idleMs: number;
 }
@@ -56,6 +58,7 @@ export function createExecHostClient(client: Http1Client): ExecHostClient {
           fields: [...request.fields, ...toEnvelopeFields(envelope, endpoint.secret)],
           body: request.body,
           once: true,
+          awaitContinue: request.awaitContinue,
           limits: {
             connectMs: CONNECT_MS,
             idleMs: request.idleMs,

@@ -96,7 +96,6 @@ export function createRouter(deps: RouterDeps): Router {
       fields,
       limits: limits(),
     };
-    exchange.sendContinue();
     const hooks = { onStart: (cancel: Cancel) => void (context.cancel = cancel) };
     startForward(exchange, request, hooks, (outcome) => passed(context, outcome));
   }
@@ -176,7 +175,6 @@ export function createRouter(deps: RouterDeps): Router {
   function dispatch(context: RequestContext, route: Route, rule: CompiledRule): void {
     const { destination, hookTarget } = route;
     const { container, service, instance } = destination;
-    context.exchange.sendContinue();
     dispatcher
       .dispatch({
         exchange: context.exchange,
@@ -217,7 +215,6 @@ export function createRouter(deps: RouterDeps): Router {
     const container = route.destination.container.container;
     const target = joinTarget(route.target.path, route.target.query);
     const call = { exchange, fields, target, clientAddress, container, ...to };
-    exchange.sendContinue();
     if (deps.management.owns(route.target.path)) {
       deps.management
         .handle({ ...call, admitted: context.granting.size > 0 })

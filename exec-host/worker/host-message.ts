@@ -13,9 +13,22 @@ export class HostRequest extends IncomingMessage {
   declare body?: unknown;
   declare rawBody?: unknown;
   declare files?: unknown;
+  #onRead: (() => void) | null = null;
+
+  /** Called when somebody wants the body, before any of it is read. */
+  watchRead(listener: () => void): void {
+    this.#onRead = listener;
+  }
+
+  override _read(size: number): void {
+    const listener = this.#onRead;
+    this.#onRead = null;
+    listener?.();
+    super._read(size);
+  }
 
   /**
-   * Takes the hand-over fields out and returns them by lower-case name, null when one is repeated. From here on
+   * Takes the hand-over fields out, with the edge's own expectation, and returns them by lower-case name, null when one is repeated. From here on
    * neither `headers` nor `rawHeaders` nor `headersDistinct` shows any of them.
    */
   takeEnvelope(): ReadonlyMap<string, string> | null {
@@ -29,7 +42,7 @@ export class HostRequest extends IncomingMessage {
       if (lower.startsWith(ENVELOPE_PREFIX)) {
         isRepeated ||= taken.has(lower);
         taken.set(lower, raw[i + 1]!);
-      } else {
+      } else if (name.length !== 6 || name.toLowerCase() !== "expect") {
         kept.push(name, raw[i + 1]!);
       }
     }

@@ -1,6 +1,6 @@
 import { timingSafeEqual } from "node:crypto";
 import { realpathSync } from "node:fs";
-import { createServer as createHttpServer } from "node:http";
+import { createServer as createHttpServer, ServerResponse } from "node:http";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { createHttp1Client } from "../../policy/kernel/http1/client.ts";
 import { PROTOCOL_VERSION, type StartMessage } from "../protocol.ts";
@@ -103,6 +103,15 @@ function listen(message: StartMessage, running: Server): void {
     running.serve,
   );
   http.maxHeadersCount = 0;
+  http.on("checkContinue", (req, res) => {
+    // The client sends its body when somebody reads it; who answers without it never asks for it.
+    req.watchRead(() => {
+      if (!res.headersSent && !res.destroyed) {
+        ServerResponse.prototype.writeContinue.call(res);
+      }
+    });
+    running.serve(req, res);
+  });
   http.on("error", failStart);
   http.listen(message.socketPath, () => {
     channel.send({ type: "ready", version: PROTOCOL_VERSION });

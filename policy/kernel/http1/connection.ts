@@ -1,6 +1,6 @@
 import net from "node:net";
 import tls from "node:tls";
-import type { BodySink, FieldLines, ResponseHead } from "../exchange.ts";
+import type { BodySink, BodySource, FieldLines, ResponseHead } from "../exchange.ts";
 import { AnswerParser, type AnswerEvents } from "./answer-parser.ts";
 import { IDEMPOTENT, writeFields, writeRequestHead, type RequestFraming } from "./request-head.ts";
 import {
@@ -42,6 +42,8 @@ export class Call implements OutgoingCall, BodySink {
   sent = false;
   #settled = false;
   retried = false;
+  /** The head is out, the body waits for a 100. */
+  awaiting = false;
 
   /** @throws TypeError when the request cannot be written as one message. */
   constructor(request: OutgoingRequest, handler: AnswerHandler) {
@@ -58,10 +60,14 @@ export class Call implements OutgoingCall, BodySink {
     this.#head = writeRequestHead(
       request.method,
       request.target,
-      request.fields,
+      this.#awaits ? [...request.fields, "Expect", "100-continue"] : request.fields,
       this.framing,
       body === null ? null : body.length,
     );
+  }
+
+  get #awaits(): boolean {
+    return this.request.awaitContinue === true && this.request.body !== null;
   }
 
   get settled(): boolean {
@@ -86,14 +92,32 @@ export class Call implements OutgoingCall, BodySink {
       connection.socket.write(this.#head, "latin1");
       return;
     }
-    this.#bodyStarted = true;
-    this.#bodyRunning = true;
+    if (this.#awaits) {
+      this.#headSent = true;
+      this.awaiting = true;
+      connection.socket.write(this.#head, "latin1");
+      return;
+    }
     // The first piece of a small upload is there within this turn: head and piece then leave in one write.
     this.#flush = setImmediate(() => {
       this.#flush = null;
       this.#flushHead();
     });
-    this.request.body.start(this);
+    this.#startBody(this.request.body);
+  }
+
+  #startBody(body: BodySource): void {
+    this.#bodyStarted = true;
+    this.#bodyRunning = true;
+    body.start(this);
+  }
+
+  /** The peer wants the body that it was announced. */
+  proceed(): void {
+    if (this.awaiting && !this.#settled && this.request.body !== null) {
+      this.awaiting = false;
+      this.#startBody(this.request.body);
+    }
   }
 
   #flushHead(): void {
@@ -369,7 +393,13 @@ export class Connection implements AnswerEvents {
   }
 
   onInterim(head: ResponseHead): void {
-    this.#call?.handler.interim(head);
+    const call = this.#call;
+    if (call !== null) {
+      if (head.status === 100) {
+        call.proceed();
+      }
+      call.handler.interim(head);
+    }
   }
 
   onHead(head: ResponseHead, length: number | null, bodyless: boolean): void {
@@ -503,7 +533,9 @@ export class Connection implements AnswerEvents {
       }
       return;
     }
-    const waiting = !this.#paused && (call.sent || this.#headSeen || this.socket.writableNeedDrain);
+    const waiting =
+      !this.#paused &&
+      (call.sent || call.awaiting || this.#headSeen || this.socket.writableNeedDrain);
     if (this.#touched || !waiting) {
       this.#touched = false;
       this.#since = now;

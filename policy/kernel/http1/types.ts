@@ -20,6 +20,11 @@ export interface OutgoingRequest {
   readonly upgrade?: boolean;
   /** Never sent a second time, not even after a reused connection closed without a word: a script may have run. */
   readonly once?: boolean;
+  /**
+   * Sends `Expect: 100-continue` and begins the body when the peer says so: for one of our own hosts, whose script may
+   * refuse without it. Whoever answers without a 100 never gets it.
+   */
+  readonly awaitContinue?: boolean;
   readonly limits: {
     readonly connectMs: number;
     /** To the first byte of the answer after the request was sent, and between bytes of an unfinished answer. */

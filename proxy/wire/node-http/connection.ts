@@ -3,6 +3,7 @@ import type { Socket } from "node:net";
 import type { Clock } from "../../../policy/kernel/clock.ts";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../../../policy/kernel/errors.ts";
 import type { Exchange, Peer, RequestHead } from "../../../policy/kernel/exchange.ts";
+import { fieldValues } from "../../../policy/kernel/fields.ts";
 import { writeFields } from "../../../policy/kernel/http1/request-head.ts";
 import type { WireDeps, WireLimits } from "../limits.ts";
 import { peerOf } from "../peer.ts";
@@ -103,7 +104,12 @@ export class ClientConnection implements ExchangeOwner {
     const exchange = new NodeHttpExchange(request, response, head, this.#peer, length, waits, this);
     this.#active = exchange;
     const code =
-      refusal ?? (framing === INVALID ? "BAD_REQUEST" : overLimit(head, this.#shared.limits));
+      refusal ??
+      (framing === INVALID
+        ? "BAD_REQUEST"
+        : waits && !expectsOnlyContinue(fields)
+          ? "EXPECTATION_FAILED"
+          : overLimit(head, this.#shared.limits));
     if (code !== null) {
       response.shouldKeepAlive = false;
       this.#ending = true;
@@ -230,6 +236,11 @@ function linger(socket: Socket, clock: Clock): void {
   socket.resume();
   const timer = clock.after(LINGER_MS, () => socket.destroy());
   socket.once("close", () => timer.cancel());
+}
+
+/** `node:http` finds 100-continue anywhere in the field, also beside expectations that nobody here knows. */
+function expectsOnlyContinue(fields: readonly string[]): boolean {
+  return fieldValues(fields, "expect").every((value) => value.toLowerCase() === "100-continue");
 }
 
 const CHUNKED = -1;
