@@ -1,4 +1,6 @@
 import type { FieldLines, ResponseHead } from "../exchange.ts";
+import { BodyReader, copyOf, hasBareLf } from "./body-reader.ts";
+import { FORBIDDEN, readFields } from "./field-section.ts";
 
 /** What the parser finds, in order: interim heads, one head, data, one end; or a switch to another protocol. */
 export interface AnswerEvents {
@@ -17,29 +19,16 @@ export interface AnswerEvents {
 
 const IDLE = 0;
 const HEAD = 1;
-const LENGTH = 2;
-const CHUNK_SIZE = 3;
-const CHUNK_EXTENSION = 4;
-const CHUNK_SIZE_LF = 5;
-const CHUNK_DATA = 6;
-const CHUNK_CR = 7;
-const CHUNK_LF = 8;
-const TRAILERS = 9;
-const UNTIL_CLOSE = 10;
-const SWITCHED = 11;
-const FAILED = 12;
+const BODY = 2;
+const SWITCHED = 3;
+const FAILED = 4;
 
 const HEAD_END = Buffer.from("\r\n\r\n", "latin1");
 const PREFIX = "HTTP/1.";
-/** Control characters, a lone CR or LF, and continuation lines (RFC 9112 2.2, 5.2). */
-const FORBIDDEN = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|[^\r]\n|\n[ \t]/;
-const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 const STATUS = /^[1-9][0-9][0-9]$/;
 const DIGITS = /^[0-9]{1,15}$/;
 /** More interim answers than this before a final one is an attack or a loop. */
 const MAX_INTERIM = 64;
-/** Bytes of chunk extensions in one message; nobody needs them. */
-const MAX_EXTENSION_BYTES = 16_384;
 const NO_TRAILERS: FieldLines = [];
 const NO_BYTES = Buffer.alloc(0);
 
@@ -50,11 +39,9 @@ const NO_BYTES = Buffer.alloc(0);
  */
 export class AnswerParser {
   readonly #events: AnswerEvents;
+  readonly #body: BodyReader;
   #state = IDLE;
   #held: Buffer | null = null;
-  #left = 0;
-  #digits = 0;
-  #extensionBytes = 0;
   #interims = 0;
   #maxHeaderBytes = 0;
   #toHead = false;
@@ -65,6 +52,7 @@ export class AnswerParser {
 
   constructor(events: AnswerEvents) {
     this.#events = events;
+    this.#body = new BodyReader((chunk) => this.#events.onData(chunk), true);
   }
 
   /** Expects the answer to a request of `method`. */
@@ -72,7 +60,6 @@ export class AnswerParser {
     this.#state = HEAD;
     this.#held = null;
     this.#interims = 0;
-    this.#extensionBytes = 0;
     this.#maxHeaderBytes = maxHeaderBytes;
     this.#toHead = method === "HEAD";
     this.#toUpgrade = upgrade;
@@ -118,98 +105,20 @@ export class AnswerParser {
           at = stop;
           break;
         }
-        case LENGTH:
-        case CHUNK_DATA: {
-          const take = Math.min(this.#left, end - at);
-          this.#left -= take;
-          const last = this.#left === 0;
-          this.#events.onData(copyOf(bytes, at, at + take));
-          at += take;
-          if (last) {
-            if (this.#state === LENGTH) {
-              this.#finish(NO_TRAILERS, at < end);
-              return null;
-            }
-            if (this.#state === CHUNK_DATA) {
-              this.#state = CHUNK_CR;
-            }
+        case BODY: {
+          at = this.#body.read(bytes, at, end);
+          if (this.#body.failure !== null) {
+            return this.#fail(this.#body.failure);
           }
-          break;
-        }
-        case CHUNK_SIZE: {
-          const byte = bytes[at++]!;
-          const digit = hexDigit(byte);
-          if (digit >= 0) {
-            this.#left = this.#left * 16 + digit;
-            if (++this.#digits > 12) {
-              return this.#fail("a chunk is too large");
-            }
-          } else if (this.#digits === 0) {
-            return this.#fail("a chunk size is not plain hex");
-          } else if (byte === 13) {
-            this.#state = CHUNK_SIZE_LF;
-          } else if (byte === 59) {
-            this.#state = CHUNK_EXTENSION;
-          } else {
-            return this.#fail("a chunk size is not plain hex");
-          }
-          break;
-        }
-        case CHUNK_EXTENSION: {
-          const byte = bytes[at++]!;
-          if (byte === 13) {
-            this.#state = CHUNK_SIZE_LF;
-          } else if (
-            (byte < 32 && byte !== 9) ||
-            byte === 127 ||
-            ++this.#extensionBytes > MAX_EXTENSION_BYTES
-          ) {
-            return this.#fail("a chunk extension is not valid");
-          }
-          break;
-        }
-        case CHUNK_SIZE_LF:
-          if (bytes[at++] !== 10) {
-            return this.#fail("a chunk size does not end in CRLF");
-          }
-          this.#state = this.#left === 0 ? TRAILERS : CHUNK_DATA;
-          break;
-        case CHUNK_CR:
-          if (bytes[at++] !== 13) {
-            return this.#fail("a chunk does not end in CRLF");
-          }
-          this.#state = CHUNK_LF;
-          break;
-        case CHUNK_LF:
-          if (bytes[at++] !== 10) {
-            return this.#fail("a chunk does not end in CRLF");
-          }
-          this.#toChunkSize();
-          break;
-        case TRAILERS: {
-          if (end - at >= 2 && bytes[at] === 13 && bytes[at + 1] === 10) {
-            this.#finish(NO_TRAILERS, at + 2 < end);
+          if (this.#body.done) {
+            this.#finish(this.#body.trailers, at < end);
             return null;
           }
-          const found = bytes.indexOf(HEAD_END, at);
-          const stop = found < 0 || found + 4 > end ? -1 : found + 4;
-          if ((stop < 0 ? end : stop) - at > this.#maxHeaderBytes) {
-            return this.#fail("the trailers are too large");
+          if (this.#isOver()) {
+            return null;
           }
-          if (stop < 0) {
-            return this.#hold(bytes, at, end);
-          }
-          const trailers: string[] = [];
-          const text = bytes.toString("latin1", at, stop - 2);
-          if (FORBIDDEN.test(text) || !readFields(text, 0, trailers)) {
-            return this.#fail("the trailers are not valid");
-          }
-          this.#finish(trailers, stop < end);
-          return null;
+          break;
         }
-        case UNTIL_CLOSE:
-          this.#events.onData(copyOf(bytes, at, end));
-          return null;
         case IDLE:
           return this.#fail("bytes came without a request");
         default:
@@ -221,7 +130,7 @@ export class AnswerParser {
 
   /** The peer sent its last byte. Returns true when that completes the answer (`onEnd` was called), false when it cuts it. */
   finish(): boolean {
-    if (this.#state !== UNTIL_CLOSE) {
+    if (this.#state !== BODY || !this.#body.untilClose) {
       return false;
     }
     this.#keepAlive = false;
@@ -233,6 +142,7 @@ export class AnswerParser {
   stop(): void {
     this.#state = FAILED;
     this.#held = null;
+    this.#body.stop();
   }
 
   /** The answer ended with its head, became a tunnel, or its receiver gave it up. */
@@ -245,27 +155,18 @@ export class AnswerParser {
     return reason;
   }
 
-  /** Keeps the beginning of a head or trailer section for the next read, unless it is wrong already. */
+  /** Keeps the beginning of a head for the next read, unless it is wrong already. */
   #hold(bytes: Buffer, at: number, end: number): string | null {
-    if (this.#state === HEAD) {
-      const seen = Math.min(PREFIX.length, end - at);
-      if (bytes.toString("latin1", at, at + seen) !== PREFIX.slice(0, seen)) {
-        return this.#fail("the status line is not valid");
-      }
+    const held = copyOf(bytes, at, end);
+    const seen = Math.min(PREFIX.length, held.length);
+    if (held.toString("latin1", 0, seen) !== PREFIX.slice(0, seen)) {
+      return this.#fail("the status line is not valid");
     }
-    for (let lf = bytes.indexOf(10, at); lf >= 0 && lf < end; lf = bytes.indexOf(10, lf + 1)) {
-      if (lf === at || bytes[lf - 1] !== 13) {
-        return this.#fail("a line does not end in CRLF"); // told now: waiting for CRLF CRLF could last until the timeout
-      }
+    if (hasBareLf(held)) {
+      return this.#fail("a line does not end in CRLF"); // told now: waiting for CRLF CRLF could last until the timeout
     }
-    this.#held = copyOf(bytes, at, end);
+    this.#held = held;
     return null;
-  }
-
-  #toChunkSize(): void {
-    this.#state = CHUNK_SIZE;
-    this.#left = 0;
-    this.#digits = 0;
   }
 
   #finish(trailers: FieldLines, surplus: boolean): void {
@@ -363,63 +264,22 @@ export class AnswerParser {
     const bodyless = this.#toHead || head.status === 204 || head.status === 304;
     const declared = length === null ? null : Number(length);
     this.#keepAlive = keepAlive && (bodyless || chunked || declared !== null);
+    this.#state = BODY;
     if (bodyless || (declared === 0 && !chunked)) {
-      this.#state = IDLE;
-      this.#events.onHead(head, declared, bodyless);
-      if (this.#state === IDLE) {
-        this.#finish(NO_TRAILERS, more);
-      }
-      return null;
-    }
-    if (chunked) {
-      this.#toChunkSize();
+      this.#body.none();
+    } else if (chunked) {
+      this.#body.chunked(this.#maxHeaderBytes);
     } else if (declared !== null) {
-      this.#state = LENGTH;
-      this.#left = declared;
+      this.#body.ofLength(declared);
     } else {
-      this.#state = UNTIL_CLOSE;
+      this.#body.toClose();
     }
-    this.#events.onHead(head, declared, false);
+    this.#events.onHead(head, declared, bodyless);
+    if (this.#state === BODY && this.#body.done) {
+      this.#finish(NO_TRAILERS, more);
+    }
     return null;
   }
-}
-
-/** Reads `name: value CRLF` lines of `text` from `at`; false when a line is not one. */
-function readFields(text: string, at: number, into: string[]): boolean {
-  while (at < text.length) {
-    const lineEnd = text.indexOf("\r\n", at);
-    const colon = text.indexOf(":", at);
-    if (colon <= at || lineEnd < colon) {
-      return false;
-    }
-    const name = text.slice(at, colon);
-    if (!TOKEN.test(name)) {
-      return false; // a blank before the colon included (RFC 9112 5.1)
-    }
-    let from = colon + 1;
-    let to = lineEnd;
-    while (from < to && isBlank(text.charCodeAt(from))) {
-      from++;
-    }
-    while (to > from && isBlank(text.charCodeAt(to - 1))) {
-      to--;
-    }
-    into.push(name, text.slice(from, to));
-    at = lineEnd + 2;
-  }
-  return true;
-}
-
-function isBlank(code: number): boolean {
-  return code === 32 || code === 9;
-}
-
-function hexDigit(byte: number): number {
-  if (byte >= 48 && byte <= 57) {
-    return byte - 48;
-  }
-  const lower = byte | 32;
-  return lower >= 97 && lower <= 102 ? lower - 87 : -1;
 }
 
 function timeoutOf(value: string): number {
@@ -436,10 +296,4 @@ function isWebSocketSwitch(fields: FieldLines): boolean {
     }
   }
   return named === 1;
-}
-
-function copyOf(bytes: Buffer, from: number, to: number): Buffer {
-  const copy = Buffer.allocUnsafe(to - from);
-  bytes.copy(copy, 0, from, to);
-  return copy;
 }

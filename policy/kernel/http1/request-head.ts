@@ -1,6 +1,6 @@
 import type { FieldLines } from "../exchange.ts";
+import { TOKEN } from "./field-section.ts";
 
-const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 /** A target may hold any byte but blanks and control characters; encoding is the caller's business. */
 const TARGET = /^[\x21-\x7e\x80-\xff]+$/;
 /** CR, LF, NUL and everything that is not one byte. */
