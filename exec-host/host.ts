@@ -6,7 +6,8 @@ import { createMetrics, type Metrics } from "../policy/kernel/metrics.ts";
 import { createLogStore, type LogStoreOptions } from "./manage/log-store.ts";
 import { probeProgram } from "./pool/child.ts";
 import { detectConfinement, type Confinement } from "./pool/confinement.ts";
-import { createExecPool, type ExecPoolOptions, type ReportSink } from "./pool/pool.ts";
+import type { ExecPoolOptions, ReportSink } from "./pool/options.ts";
+import { createExecPool } from "./pool/pool.ts";
 import { parseUser, type ExecContainer } from "./pool/worker.ts";
 import type { LogLine } from "./protocol.ts";
 

@@ -13,7 +13,7 @@ import { loadExecHostConfig, LOCAL_CONTAINER, type ExecHostConfig } from "./conf
 import { createFront, type FrontCall } from "./front.ts";
 import { createExecHost } from "./host.ts";
 import { createManageApi } from "./manage/api.ts";
-import { DEFAULT_POOL_OPTIONS } from "./pool/pool.ts";
+import { DEFAULT_POOL_OPTIONS } from "./pool/options.ts";
 
 /** An exec host that runs by itself. */
 export interface RunningExecHost {

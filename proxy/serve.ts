@@ -1,7 +1,7 @@
 import { toolEnvironment } from "../exec-host/agent/standalone.ts";
 import { createAgentSupervisor } from "../exec-host/agent/supervisor.ts";
 import { createExecHost } from "../exec-host/host.ts";
-import { DEFAULT_POOL_OPTIONS } from "../exec-host/pool/pool.ts";
+import { DEFAULT_POOL_OPTIONS } from "../exec-host/pool/options.ts";
 import { type PartState, createControlApi, listenControl } from "../policy/api/server.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
 import { createHttp1Client } from "../policy/kernel/http1/client.ts";

@@ -5,12 +5,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { onTestFinished } from "vitest";
 import type { ExecEndpoint } from "../../dispatcher/envelope.ts";
-import {
-  createExecPool,
-  type ExecPool,
-  type ExecPoolOptions,
-  type ReportSink,
-} from "../../exec-host/pool/pool.ts";
+import type { ExecPoolOptions, ReportSink } from "../../exec-host/pool/options.ts";
+import { createExecPool, type ExecPool } from "../../exec-host/pool/pool.ts";
 import type { ExecContainer } from "../../exec-host/pool/worker.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { silentLog } from "../../policy/kernel/log.ts";

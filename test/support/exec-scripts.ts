@@ -9,7 +9,7 @@ import {
   detectConfinement,
   type Confinement,
 } from "../../exec-host/pool/confinement.ts";
-import type { ExecPoolOptions } from "../../exec-host/pool/pool.ts";
+import type { ExecPoolOptions } from "../../exec-host/pool/options.ts";
 import type { ExecContainer } from "../../exec-host/pool/worker.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
