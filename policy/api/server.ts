@@ -100,6 +100,7 @@ export function createControlApi(
   addOpenRoutes(app, deps);
   addMetaEndpoints(app, deps);
   app.use("/api/v1/*", bearerToken(deps.token));
+  app.use("/api/v1/*", logWrites(deps.log));
   app.use("/api/v1/containers/:id/proxy/*", alwaysEtag(deps));
 
   const container = (context: Context): ContainerInfo => {
@@ -315,6 +316,20 @@ function alwaysEtag({ containers, store }: ControlApiDeps) {
       if (stored?.ok === true) {
         context.res.headers.set("ETag", formatEtag(stored.version));
       }
+    }
+  };
+}
+
+/** Leaves a line for every call that may have changed something. */
+function logWrites(log: Log) {
+  return async (context: Context, next: () => Promise<void>): Promise<void> => {
+    await next();
+    const { method, path } = context.req;
+    if (method !== "GET" && method !== "HEAD" && method !== "OPTIONS") {
+      log.info(
+        { method, path, status: context.res.status, revision: context.res.headers.get("etag") },
+        "control call",
+      );
     }
   };
 }

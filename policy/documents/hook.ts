@@ -28,10 +28,16 @@ const MATCH_PATH = /^(?:\*|\/[A-Za-z0-9._\-/*]{0,256})$/;
 const SCRIPT_PATH = /^\/[A-Za-z0-9._\-/]{0,256}$/;
 const FIELD_NAME = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
-/** A value in a message: short, quoted where it is text. */
+/**
+ * A value in a message: short, quoted where it is text. What objects and arrays hold is not shown, since readiness
+ * answers are open to everyone.
+ */
 export function describe(value: unknown): string {
   if (value === undefined) {
     return "nothing";
+  }
+  if (typeof value === "object" && value !== null) {
+    return Array.isArray(value) ? "an array" : "an object";
   }
   const text = JSON.stringify(value) ?? typeof value;
   return text.length <= 60 ? text : `${text.slice(0, 57)}…`;
@@ -72,7 +78,7 @@ const matchPathSchema = z
   .regex(MATCH_PATH, { error: allowed(PATH_RULE) });
 
 const headersSchema = z
-  .record(z.string(), z.string({ error: allowed("a string, the exact value") }), {
+  .record(z.string(), z.string({ error: "must be a string, the exact value" }), {
     error: allowed("an object of header names and exact values"),
   })
   .superRefine((headers, context) => {

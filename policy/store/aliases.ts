@@ -58,10 +58,9 @@ export function createAliases({ store, clock, log }: AliasesDeps): Aliases {
       }
       problem = now;
     } catch (cause) {
-      if (!(cause instanceof StoreError)) {
-        throw cause;
-      }
-      problem = cause.message; // what was loaded before goes on, decision 10
+      // What was loaded before goes on, decision 10.
+      problem = cause instanceof StoreError ? cause.message : "the stored aliases cannot be read";
+      log.error({ err: cause }, "aliases cannot be loaded");
     }
   };
   const refresh = (): void => {

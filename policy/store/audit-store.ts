@@ -123,7 +123,10 @@ export function createAuditStore(
 
   const sweep = async (): Promise<void> => {
     const oldest = new Date(clock.now() - retentionMs).toISOString().slice(0, 10);
-    for (const container of await readdir(root)) {
+    const entries = await readdir(root, { withFileTypes: true });
+    for (const container of entries
+      .filter((entry) => entry.isDirectory())
+      .map(({ name }) => name)) {
       for (const file of await filesOf(container)) {
         if (file.slice(0, 10) < oldest) {
           await unlink(join(root, container, file));
@@ -247,7 +250,7 @@ function createTail(folder: string, files: () => Promise<string[]>, clock: Clock
   let file: string | null = null;
   let offset = 0;
   let rest: Buffer = Buffer.alloc(0);
-  let reading: Promise<void> = start();
+  let reading: Promise<void> = start().catch(() => {}); // a file rotated away just now; then all of the next one is new
   const timer = clock.every(TAIL_MS, wake);
 
   async function start(): Promise<void> {

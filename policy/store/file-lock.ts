@@ -38,7 +38,15 @@ export async function withFileLock<T>(
   try {
     return await task();
   } finally {
-    await unlink(path).catch(() => {}); // already gone: somebody took us for dead, and the rename was still whole
+    await release(path);
+  }
+}
+
+/** Gives the lock back, unless somebody took us for dead and has taken it since. */
+async function release(path: string): Promise<void> {
+  const owner = await readFile(path, "utf8").catch(() => "");
+  if (owner === JSON.stringify(SELF)) {
+    await unlink(path).catch(() => {}); // the folder is gone; so is the lock
   }
 }
 
