@@ -18,7 +18,9 @@ import { listen } from "./listen.ts";
 import { createPipeline } from "./pipeline.ts";
 import { createRequestBudget } from "./request-budget.ts";
 import { type AgentGateway, type ScriptManagement, createRouter } from "./router.ts";
-import { createHttp1Server } from "./wire/node-http/server.ts";
+import type { WireLimits } from "./wire/limits.ts";
+import { createListener } from "./wire/listener.ts";
+import { createCertificates } from "./wire/tls.ts";
 
 /** What the traffic side of an edge process needs from the rest of it. */
 export interface DataPlaneDeps {
@@ -41,7 +43,7 @@ export interface DataPlane {
   /** What every listener hands its exchanges to. */
   readonly pipeline: (exchange: Exchange) => void;
   listen(): Promise<{ readonly http: ListenAddress | null; readonly https: ListenAddress | null }>;
-  /** Builds a new generation aside and swaps it in. */
+  /** Builds a new generation aside and swaps it in. Throws, and changes nothing, when a certificate is not usable. */
   reload(config: Config): void;
   /** Stops listening and waits for running requests, at most `ms`. */
   drain(ms: number): Promise<void>;
@@ -89,13 +91,19 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
     budget,
     finisher,
   });
-  const server = createHttp1Server({
-    limits: initial.limits,
-    onExchange: pipeline,
-    log,
-    clock,
-    metrics,
-  });
+  const limits = liveLimits(config);
+  const wire = { limits, onExchange: pipeline, log, clock, metrics };
+  const trusted = {
+    has: (address: string) =>
+      generation.config.proxyProtocol === "accept" && generation.trusted.has(address),
+  };
+  const { http, https } = initial.listen;
+  const certificates = https === null ? null : createCertificates(initial.tls, { clock, log });
+  const plain =
+    http === null ? null : createListener(wire, { proxyProtocol: trusted, certificates: null });
+  const secure =
+    certificates === null ? null : createListener(wire, { proxyProtocol: trusted, certificates });
+  const listeners = [plain, secure].filter((listener) => listener !== null);
 
   return {
     get generation() {
@@ -103,27 +111,67 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
     },
     pipeline,
     async listen() {
-      const { http } = initial.listen;
-      return { http: http === null ? null : await listen(server.server, http), https: null };
+      return {
+        http: plain === null || http === null ? null : await listen(plain.server, http),
+        https: secure === null || https === null ? null : await listen(secure.server, https),
+      };
     },
     reload(next) {
+      certificates?.replace(next.tls); // throws before anything is swapped when a pair is not usable
       const before = generation;
       generation = createGeneration(next, deps, before);
+      for (const listener of listeners) {
+        listener.limitsChanged();
+      }
       if (generation.keys !== before.keys) {
         before.keys.close();
       }
     },
     async drain(ms) {
-      const closed = new Promise<void>((done) => server.server.once("close", done));
-      server.drain();
-      await Promise.race([closed, delay(clock, ms)]);
+      const closed = listeners.map(
+        ({ server }) => new Promise<void>((done) => server.once("close", done)),
+      );
+      for (const listener of listeners) {
+        listener.drain();
+      }
+      await Promise.race([Promise.all(closed), delay(clock, ms)]);
     },
     async close() {
-      server.drain();
-      server.destroy();
+      for (const listener of listeners) {
+        listener.drain();
+        listener.destroy();
+      }
+      certificates?.close();
       await audit.flush();
       budget.close();
       generation.keys.close();
+    },
+  };
+}
+
+/** The limits in force, so that a reload counts for the next connection without a new listener. */
+function liveLimits(config: () => Config): WireLimits {
+  return {
+    get headMs() {
+      return config().limits.headMs;
+    },
+    get requestMs() {
+      return config().limits.requestMs;
+    },
+    get keepAliveMs() {
+      return config().limits.keepAliveMs;
+    },
+    get maxHeaderBytes() {
+      return config().limits.maxHeaderBytes;
+    },
+    get maxHeaderLines() {
+      return config().limits.maxHeaderLines;
+    },
+    get maxTargetBytes() {
+      return config().limits.maxTargetBytes;
+    },
+    get maxConnections() {
+      return config().limits.maxConnections;
     },
   };
 }

@@ -3,7 +3,7 @@ import type { Exchange } from "../policy/kernel/exchange.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import { type Authenticator, createAuthenticator } from "./auth/authenticate.ts";
 import { type IdentityKeys, createIdentityKeys } from "./auth/identity-keys.ts";
-import { clientAddress, createTrustedProxies } from "./client-address.ts";
+import { type TrustedProxies, clientAddress, createTrustedProxies } from "./client-address.ts";
 import {
   type EmbeddedAgent,
   type EmbeddedExec,
@@ -23,6 +23,7 @@ export interface Generation {
   readonly embeddedExecs: ReadonlyMap<string, EmbeddedExec>;
   /** Running containers whose agent gateway this process runs. */
   readonly embeddedAgents: ReadonlyMap<string, EmbeddedAgent>;
+  readonly trusted: TrustedProxies;
   clientAddress(exchange: Exchange): string;
 }
 
@@ -55,6 +56,7 @@ export function createGeneration(
     embeddedAgents: embeddedAgents(config),
     hosts: createHostResolver(config, aliases, clock),
     authenticator: kept?.authenticator ?? createAuthenticator({ clock, keys }),
+    trusted,
     clientAddress: ({ peer, head }) => clientAddress(peer.address, head.fields, trusted),
   };
 }

@@ -22,6 +22,8 @@ export interface Listener {
   drain(): void;
   /** Cuts every connection and tunnel. */
   destroy(): void;
+  /** Other limits are in force from now on: connections that come see them. */
+  limitsChanged(): void;
 }
 
 /**
@@ -115,6 +117,10 @@ export function createListener(deps: WireDeps, options: ListenerOptions): Listen
       }
       http1.drain();
       http2?.drain();
+    },
+    limitsChanged() {
+      server.maxConnections = limits.maxConnections;
+      http1.limitsChanged();
     },
     destroy() {
       http1.destroy();

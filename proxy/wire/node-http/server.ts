@@ -17,6 +17,8 @@ export interface Http1Server {
   drain(): void;
   /** Cuts every connection and tunnel. */
   destroy(): void;
+  /** Other limits are in force from now on: connections that come see them. */
+  limitsChanged(): void;
 }
 
 /**
@@ -30,19 +32,13 @@ export function createHttp1Server(deps: WireDeps): Http1Server {
   const server = createServer({
     insecureHTTPParser: false,
     requireHostHeader: false, // answered by the pipeline, with a body of ours
-    // Node counts target and fields together; ours are told apart below, so its limit is the sum.
-    maxHeaderSize: limits.maxHeaderBytes + limits.maxTargetBytes,
-    headersTimeout:
-      limits.requestMs > 0 ? Math.min(limits.headMs, limits.requestMs) : limits.headMs,
-    requestTimeout: limits.requestMs,
-    keepAliveTimeout: limits.keepAliveMs,
     connectionsCheckingInterval: Math.max(50, Math.min(1000, limits.headMs / 4)),
     noDelay: true,
     shouldUpgradeCallback: (request) => connectionOf(request.socket).isFree && isHandshake(request),
   });
   server.maxHeadersCount = 0; // a count would drop lines silently; more than the limit is 431
   server.timeout = 0;
-  server.maxConnections = limits.maxConnections;
+  applyLimits(server, limits);
   // A client that closed its sending side after a complete request still gets its answer.
   (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
 
@@ -95,5 +91,18 @@ export function createHttp1Server(deps: WireDeps): Http1Server {
         connection.socket.destroy();
       }
     },
+    limitsChanged: () => applyLimits(server, limits),
   };
+}
+
+/** Node reads these members for every new connection. */
+function applyLimits(server: Server, limits: WireDeps["limits"]): void {
+  const { headMs, requestMs } = limits;
+  // Node counts target and fields together; ours are told apart behind it, so its limit is the sum.
+  (server as Server & { maxHeaderSize: number }).maxHeaderSize =
+    limits.maxHeaderBytes + limits.maxTargetBytes;
+  server.headersTimeout = requestMs > 0 ? Math.min(headMs, requestMs) : headMs;
+  server.requestTimeout = requestMs;
+  server.keepAliveTimeout = limits.keepAliveMs;
+  server.maxConnections = limits.maxConnections;
 }
