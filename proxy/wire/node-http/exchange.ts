@@ -13,6 +13,7 @@ import type {
 } from "../../../policy/kernel/exchange.ts";
 import { sweepTrailers } from "../../../policy/kernel/fields.ts";
 import { writeFields } from "../../../policy/kernel/http1/request-head.ts";
+import { breakOff } from "./break-off.ts";
 
 /** Answers up to this size leave in one write together with their head, which costs half of two writes. */
 const JOIN_BYTES = 16_384;
@@ -40,6 +41,8 @@ export class NodeHttpExchange implements Exchange {
   #gone = false;
   #over = false;
   #chunked = false;
+  /** The end of the connection is the end of the answer: HTTP/1.0 and a length that nobody knows. */
+  #endsByClose = false;
   #continued = false;
   #half = false;
   #listeners: (() => void)[] | null = null;
@@ -173,6 +176,7 @@ export class NodeHttpExchange implements Exchange {
     this.#writeHead(head, fields);
     this.answered = true;
     this.#chunked = length === null && !bodyless && this.head.version === "1.1";
+    this.#endsByClose = length === null && !bodyless && !this.#chunked;
     return new NodeSink(this.#response, this, bodyless, length);
   }
 
@@ -228,7 +232,12 @@ export class NodeHttpExchange implements Exchange {
   }
 
   abort(): void {
-    this.#response.socket?.destroy();
+    const { socket } = this.#response;
+    if (socket !== null && this.#endsByClose) {
+      breakOff(socket);
+    } else {
+      socket?.destroy();
+    }
     this.#request.destroy();
   }
 

@@ -11,6 +11,7 @@ import type {
   ResponseHead,
 } from "../../../policy/kernel/exchange.ts";
 import { writeFields } from "../../../policy/kernel/http1/request-head.ts";
+import { breakOff } from "./break-off.ts";
 
 /**
  * A WebSocket handshake: `node:http` hands out the bare socket. It becomes a tunnel, or gets one complete answer
@@ -25,6 +26,7 @@ export class HandshakeExchange implements Exchange {
   #early: Buffer;
   #gone = false;
   #over = false;
+  #endsByClose = false;
   #listeners: (() => void)[] = [];
   answered = false;
 
@@ -91,6 +93,7 @@ export class HandshakeExchange implements Exchange {
     if (length !== null && !bodyless) {
       framing += `Content-Length: ${length}\r\n`;
     }
+    this.#endsByClose = length === null && !bodyless;
     this.#write(head, framing);
     const socket = this.#socket;
     const over = (): void => {
@@ -104,7 +107,7 @@ export class HandshakeExchange implements Exchange {
         socket.resume();
         socket.end(() => socket.destroySoon());
       },
-      fail: () => socket.destroy(),
+      fail: () => this.abort(),
       onDrain: (listener) => socket.on("drain", listener),
     };
   }
@@ -124,7 +127,11 @@ export class HandshakeExchange implements Exchange {
   }
 
   abort(): void {
-    this.#socket.destroy();
+    if (this.#endsByClose) {
+      breakOff(this.#socket);
+    } else {
+      this.#socket.destroy();
+    }
   }
 
   #write(head: ResponseHead, framing: string): void {
