@@ -1,6 +1,8 @@
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { createMemoryStore } from "../../policy/store/memory-store.ts";
+import { StoreError } from "../../policy/store/store.ts";
 import { CONTAINER, OTHER_CONTAINER, policyApi, PROJECT } from "../support/policy-api.ts";
 
 const HOOKS = `/api/v1/containers/${CONTAINER}/proxy/hooks`;
@@ -372,6 +374,36 @@ describe("stored data that cannot be read", () => {
       (await call("PUT", `${TERMINAL}/${id}`, { ifMatch: "file:v1", body: RULE })).status,
     ).toBe(200);
   });
+});
+
+test("a store that takes no writes answers 503 in words; reads go on", async () => {
+  const store = createMemoryStore();
+  const full = () => Promise.reject(new StoreError("no space is left for policy documents"));
+  const { call } = policyApi({ store: { ...store, update: full } });
+  const refused = await call("POST", TERMINAL, { ifMatch: "file:v0", body: RULE });
+  expect(refused).toMatchObject({ status: 503, body: { code: "SERVICE_UNAVAILABLE" } });
+  expect(refused.body.message).toContain("no space is left");
+  expect((await call("GET", TERMINAL)).status).toBe(200);
+});
+
+test("a data folder that is gone answers 503 and turns readiness red", async () => {
+  const { call, dataDir, cache } = policyApi();
+  rmSync(join(dataDir, "policy"), { recursive: true });
+  expect((await call("GET", TERMINAL)).body.message).toContain("the data folder is gone");
+  expect((await cache.get(PROJECT, CONTAINER)).unavailable).toBe("the data folder is gone");
+  const ready = await call("GET", "/readyz", { token: null });
+  expect(ready).toMatchObject({ status: 503, body: { parts: { "policy store": { ok: false } } } });
+});
+
+test("readiness, which is open to everyone, shows no contents", async () => {
+  const { call, dataDir } = policyApi();
+  storeText(
+    dataDir,
+    JSON.stringify({ groups: ["secret-1"], hooks: { terminal: { key: "secret-2" } } }),
+  );
+  const ready = await call("GET", "/readyz", { token: null });
+  expect(ready.status).toBe(503);
+  expect(JSON.stringify(ready.body)).not.toContain("secret");
 });
 
 test("open paths need no token", async () => {

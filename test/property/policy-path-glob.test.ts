@@ -1,4 +1,5 @@
 import fc from "fast-check";
+import picomatch from "picomatch";
 import { expect, test } from "vitest";
 import { compilePathGlob } from "../../policy/compile/path-glob.ts";
 
@@ -56,5 +57,32 @@ test("compilePathGlob() equals the reference matcher on paths made from the glob
       expect(compilePathGlob(pattern).test(path)).toBe(fits(pattern, path));
     }),
     { numRuns: Number(process.env["PROPERTY_RUNS"] ?? 5_000) },
+  );
+});
+
+test("compilePathGlob() equals picomatch on globs without a final star", () => {
+  // Every option that says what a star, a dot or a slash means, so that nothing but the two rules is left.
+  const options = {
+    bash: false,
+    dot: true,
+    fastpaths: false,
+    literalBrackets: true,
+    nobrace: true,
+    nocase: false,
+    noext: true,
+    noglobstar: true,
+    nonegate: true,
+    regex: false,
+    strictSlashes: true,
+    windows: false,
+  };
+  fc.assert(
+    fc.property(text("ab./*", 9), text("ab./", 10), (glob, path) => {
+      fc.pre(!glob.endsWith("*"));
+      // A star of ours is at least one character: one of any kind, then any number.
+      const expression = picomatch.makeRe(glob.replaceAll("*", "?*"), options);
+      expect(compilePathGlob(glob).test(path)).toBe(expression.test(path));
+    }),
+    { numRuns: Number(process.env["PROPERTY_RUNS"] ?? 2_000) },
   );
 });
