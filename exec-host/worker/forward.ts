@@ -109,11 +109,9 @@ function startAnswer(
   isBodyless: boolean,
 ): void {
   const fields = sweepResponse(head.fields);
-  if (head.status !== 204) {
-    const declared = isBodyless ? fieldValue(head.fields, "content-length") : length?.toString();
-    if (declared !== undefined) {
-      fields.push("Content-Length", declared);
-    }
+  const declared = declaredLength(hook, head, length, isBodyless);
+  if (declared !== undefined) {
+    fields.push("Content-Length", declared);
   }
   hook.call.isForwarded = true;
   res.sendDate = false;
@@ -127,6 +125,24 @@ function startAnswer(
       res.flushHeaders();
     }
   });
+}
+
+/** HEAD and 304 keep the length of the body they leave out; a GET that was sent on as HEAD has none to give. */
+function declaredLength(
+  hook: HookCall,
+  head: ResponseHead,
+  length: number | null,
+  isBodyless: boolean,
+): string | undefined {
+  if (head.status === 204) {
+    return undefined;
+  }
+  if (!isBodyless) {
+    return length?.toString();
+  }
+  return head.status === 304 || hook.call.req.method === "HEAD"
+    ? fieldValue(head.fields, "content-length")
+    : "0";
 }
 
 /** What `onUpstreamError` makes of it, else the plain 502. */

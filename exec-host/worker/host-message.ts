@@ -63,10 +63,25 @@ export type HeadListener = (status: number) => DispatchOutcomeName | null;
 /** The response as scripts see it: Node's own, with `status`, `json` and `send`. */
 export class HostResponse extends ServerResponse<HostRequest> {
   #onHead: HeadListener = () => null;
+  #onClose: () => void = () => {};
 
   /** Set once by the host, before the script gets the response. */
   watchHead(listener: HeadListener): void {
     this.#onHead = listener;
+  }
+
+  /** Hears of the end of the response; once. Not a listener like others: a script can take those away. */
+  watchClose(listener: () => void): void {
+    this.#onClose = listener;
+  }
+
+  override emit(event: string | symbol, ...rest: unknown[]): boolean {
+    if (event === "close") {
+      const listener = this.#onClose;
+      this.#onClose = () => {};
+      listener();
+    }
+    return super.emit(event, ...rest);
   }
 
   /** Sets the status; chainable. */
@@ -156,6 +171,7 @@ export class HostResponse extends ServerResponse<HostRequest> {
    * Without staged fields, the usual case, Node writes the list as it is.
    */
   sendHead(status: number, reason: string, fields: string[]): void {
+    dropField(fields, OUTCOME_NAME);
     const staged = this.getHeaderNames();
     if (staged.length === 0) {
       const outcome = this.#onHead(status);
@@ -242,6 +258,15 @@ const FRESH_HEAD = {
   chunkedEncoding: false,
   statusMessage: "",
 } as const;
+
+/** Takes a field out of a list of lines, in place. */
+function dropField(fields: string[], lower: string): void {
+  for (let i = fields.length - 2; i >= 0; i -= 2) {
+    if (fields[i]!.length === lower.length && fields[i]!.toLowerCase() === lower) {
+      fields.splice(i, 2);
+    }
+  }
+}
 
 /** Stages the fields of a `writeHead` call in any of Node's forms: an object, a flat list, a list of pairs. */
 function stage(res: ServerResponse, fields: object): void {

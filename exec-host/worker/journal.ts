@@ -29,7 +29,7 @@ export interface Journal {
   flush(): void;
 }
 
-/** How long lines wait for company: a batch costs one write and one parse instead of many. */
+/** How long lines behind the first wait for company: a batch costs one write and one parse instead of many. */
 const GATHER_MS = 20;
 /** Lines per second a worker may log; a script that logs more loses the rest, and the log says how many. */
 const LINES_PER_SECOND = 2000;
@@ -68,8 +68,12 @@ export function createJournal(clock: Clock, send: (message: WorkerMessage) => bo
     }
   }
 
+  /** The first line after a pause goes out at once: a script may block the process right behind it. */
   function schedule(): void {
-    timer ??= clock.after(GATHER_MS, flush);
+    if (timer === null) {
+      flush();
+      timer = clock.after(GATHER_MS, flush);
+    }
   }
 
   function push(line: LogLine): void {

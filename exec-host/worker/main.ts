@@ -36,7 +36,7 @@ const channel = openChannel({
         type: "pong",
         seq: message.seq,
         active: server?.active ?? 0,
-        heapUsedBytes: process.memoryUsage.rss() === 0 ? 0 : process.memoryUsage().heapUsed,
+        heapUsedBytes: process.memoryUsage().heapUsed,
       });
     }
   },
@@ -80,6 +80,7 @@ function start(message: StartMessage): void {
       { isSecret: (presented) => isEqual(Buffer.from(presented, "latin1"), secret) },
     );
     watchStrayFailures();
+    watchExit();
     installConsole(journal);
     harden(message.env);
     listen(message, server);
@@ -115,8 +116,9 @@ function listen(message: StartMessage, running: Server): void {
   http.on("error", failStart);
   http.listen(message.socketPath, () => {
     channel.send({ type: "ready", version: PROTOCOL_VERSION });
-    // What the first call needs is loaded before it comes, but after the parent knows that it may.
+    // What the first calls need is loaded before they come, but after the parent knows that they may.
     setImmediate(warmUp);
+    clock.after(WARM_FETCH_MS, () => void globalThis.Response);
   });
 }
 
@@ -127,6 +129,8 @@ function isEqual(presented: Buffer, secret: Buffer): boolean {
 
 const ENVELOPE_BYTES = 65_536;
 const KEEP_ALIVE_MS = 60_000;
+/** The runtime's fetch classes take some 30 ms to load, which a hook's deadline should not have to pay for. */
+const WARM_FETCH_MS = 100;
 
 /**
  * Failures that no call awaits are logged with the call that started them, where that is known, and never end
@@ -141,6 +145,17 @@ function watchStrayFailures(): void {
     if (call !== undefined && !call.isAnswered) {
       call.refuse(call.envelope.kind === "hook" ? "HOOK_SCRIPT_ERROR" : "SCRIPT_ERROR");
     }
+  });
+}
+
+/** A script that ends the process takes every call with it; the log says which one it was. */
+function watchExit(): void {
+  process.on("exit", () => {
+    const call = currentCall.getStore();
+    if (call !== undefined) {
+      journal.log(call, "error", "process.exit() ended the worker");
+    }
+    journal.flush();
   });
 }
 

@@ -57,11 +57,15 @@ type RequireFunction = ((specifier: string) => unknown) & {
   resolve: (specifier: string) => string;
 };
 
+/** `module` as helpers and packages see it. */
 interface CommonModule {
   exports: unknown;
   readonly filename: string;
   readonly id: string;
   loaded: boolean;
+  readonly require?: RequireFunction;
+  readonly paths: readonly string[];
+  readonly children: readonly unknown[];
 }
 
 class LoadedModule implements ModuleRecord, ModuleOwner {
@@ -90,6 +94,16 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
     record.isStale = true;
     if (records.get(record.file) === record) {
       records.delete(record.file);
+    }
+  }
+
+  /** After a failure every module of the graph that did not get to its end is loaded anew the next time. */
+  function dropBroken(record: LoadedModule): void {
+    drop(record);
+    for (const other of records.values()) {
+      if (other.esm?.status === "errored" || other.esm?.status === "unlinked") {
+        drop(other);
+      }
     }
   }
 
@@ -161,7 +175,8 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
   function load(record: LoadedModule, text: string): void {
     const { file } = record;
     if (file.endsWith(".json")) {
-      record.common = { exports: parseJson(file, text), filename: file, id: file, loaded: true };
+      const exports = parseJson(file, text);
+      record.common = { exports, filename: file, id: file, loaded: true, paths: [], children: [] };
       return;
     }
     const isTypeScript = /\.[cm]?ts$/.test(file);
@@ -188,7 +203,16 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
 
   function evaluateCommon(record: LoadedModule, code: string): void {
     const { file } = record;
-    const module: CommonModule = { exports: {}, filename: file, id: file, loaded: false };
+    const require_ = requireOf(record);
+    const module: CommonModule = {
+      exports: {},
+      filename: file,
+      id: file,
+      loaded: false,
+      require: require_,
+      paths: [],
+      children: [],
+    };
     record.common = module;
     const prefix = "(function (exports, require, module, __filename, __dirname, importMeta_) {";
     const script = compile(
@@ -198,15 +222,7 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
       record,
     );
     const run = script.runInThisContext() as (...scope: unknown[]) => void;
-    run.call(
-      module.exports,
-      module.exports,
-      requireOf(record),
-      module,
-      file,
-      dirname(file),
-      metaOf(record),
-    );
+    run.call(module.exports, module.exports, require_, module, file, dirname(file), metaOf(record));
     module.loaded = true;
   }
 
@@ -257,7 +273,7 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
         throw module.error;
       }
     } catch (error) {
-      drop(record);
+      dropBroken(record);
       throw error;
     }
     const namespace = module.namespace as Record<string, unknown>;
@@ -273,7 +289,7 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
     try {
       return await evaluated(link(record));
     } catch (error) {
-      drop(record);
+      dropBroken(record);
       throw error;
     }
   }
@@ -349,9 +365,14 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
     refresh,
     async evaluate(owner, name, code, prefix, host) {
       const module = createEsm(owner, name, code, prefix, host);
-      linkGraph(owner, module, new Set());
-      module.instantiate();
-      await module.evaluate();
+      try {
+        linkGraph(owner, module, new Set());
+        module.instantiate();
+        await module.evaluate();
+      } catch (error) {
+        dropBroken(new LoadedModule(owner.file, null));
+        throw error;
+      }
       return module.namespace;
     },
   };

@@ -48,7 +48,7 @@ export function createServer(deps: ServeDeps, options: ServeOptions): Server {
       monotonic: clock.monotonic(),
     });
     active++;
-    res.on("close", () => {
+    res.watchClose(() => {
       active--;
       call.close();
       record(call);
