@@ -1,5 +1,6 @@
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
+import { basename } from "node:path";
 import { parseArgs } from "node:util";
 import autocannon from "autocannon";
 import { type Contender, startEdge, startPeer, startUpstream } from "./contenders.ts";
@@ -58,10 +59,9 @@ try {
   }
   const nodeFlags = values["node-flags"].split(" ").filter((flag) => flag !== "");
   started.push(...(await startEdge(upstream.port, { nodeFlags })));
-  if (values.against !== undefined) {
-    started.push(
-      ...(await startEdge(upstream.port, { root: values.against, label: "other", nodeFlags })),
-    );
+  for (const root of values.against?.split(",") ?? []) {
+    const label = basename(root);
+    started.push(...(await startEdge(upstream.port, { root, label, nodeFlags })));
   }
   const wanted = values.only?.split(",");
   const contenders = started.filter((c) => !wanted || wanted.some((name) => c.name.includes(name)));
