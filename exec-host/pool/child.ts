@@ -27,7 +27,10 @@ export interface ChildSpec {
   readonly readPaths: readonly string[];
   /** Files and folders it may read and write. */
   readonly writePaths: readonly string[];
-  /** Ceiling of the JavaScript heap, in MiB; the resident size is watched by the pool. */
+  /**
+   * Ceiling of the JavaScript heap, in MiB. The resident size is watched by the pool; what grows between two looks
+   * is refused by the kernel where a helper sets its limit.
+   */
   readonly heapMb: number;
   readonly allowChildProcess: boolean;
   readonly user: { readonly uid: number; readonly gid: number } | null;
@@ -64,6 +67,8 @@ export interface Child {
 
 /** Bytes a worker may write between two ticks; more makes it wait, so that a flood costs the parent little. */
 const ALLOWANCE_BYTES = 262_144;
+/** Address space the engine reserves at its start without using it (576 MiB measured), and room to spare. */
+const ENGINE_DATA_MB = 1024;
 const MAX_OUTPUT_LINE = 8192;
 const OUTPUT_GRACE_MS = 50;
 const PROBE_MS = 5000;
@@ -108,6 +113,7 @@ export function startChild(
     readPaths: [process.execPath, ...ownPaths, ...spec.readPaths],
     writePaths: spec.writePaths,
     cwd: spec.cwd,
+    maxDataBytes: (ENGINE_DATA_MB + 3 * spec.heapMb) * 1_048_576,
   });
   const stdio: StdioOptions = ["ignore", "pipe", "pipe", "pipe"];
   const process_ = spawn(command.command, command.args, {

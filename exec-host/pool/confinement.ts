@@ -33,6 +33,9 @@ export interface ConfinementOptions {
 
 export const DEFAULT_SEARCH_FOLDERS = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin"];
 
+/** Processes and threads of a worker's own user. The engine itself has about a dozen threads. */
+const MAX_PROCESSES = 256;
+
 /** No helper at all: Node's own permission flags alone. */
 export function bareConfinement(root: boolean): Confinement {
   return {
@@ -94,6 +97,8 @@ export interface WrapRequest {
   readonly readPaths: readonly string[];
   readonly writePaths: readonly string[];
   readonly cwd: string;
+  /** Bytes of memory it may ask the kernel for, used or not. */
+  readonly maxDataBytes: number;
 }
 
 export interface WrappedCommand {
@@ -124,7 +129,11 @@ export function wrapCommand(confinement: Confinement, request: WrapRequest): Wra
     args = [...priv, ...args];
   }
   if (prlimit !== null) {
-    args = [prlimit, "--core=0", ...args];
+    const limits = ["--core=0", `--data=${request.maxDataBytes}`];
+    if (request.user !== null && user === null) {
+      limits.push(`--nproc=${MAX_PROCESSES}`); // counts per user: of use only where the user is the worker's own
+    }
+    args = [prlimit, ...limits, ...args];
   }
   // Without setpriv the spawn itself switches users, which must happen outside everything that needs root.
   if (user !== null && root) {

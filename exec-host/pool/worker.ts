@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, mkdirSync, rmSync } from "node:fs";
+import { chmodSync, chownSync, mkdirSync, realpathSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { ExecEndpoint } from "../../dispatcher/envelope.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
@@ -101,7 +101,7 @@ export function startWorker(
   const socketDir = join(deps.runDir, `${generation}-${newToken(6)}`);
   const logsDir = join(deps.dataDir, "containers", containerId, "logs");
   const manages = deps.role === "manage";
-  makeScriptsRoot(container.scripts, user);
+  const scriptsRoot = makeScriptsRoot(container.scripts, user);
   makeFolders(deps, [dataDir, socketDir], logsDir, user);
   const secret = newToken();
   const socketPath = join(socketDir, "s");
@@ -137,9 +137,9 @@ export function startWorker(
     {
       role: deps.role,
       cwd: manages ? logsDir : dataDir,
-      readPaths: manages ? [`${logsDir}/`] : [`${container.scripts}/`, ...container.allow.read],
+      readPaths: manages ? [`${logsDir}/`] : [`${scriptsRoot}/`, ...container.allow.read],
       writePaths: manages
-        ? [`${container.scripts}/`, `${socketDir}/`]
+        ? [`${scriptsRoot}/`, `${socketDir}/`]
         : [`${dataDir}/`, `${socketDir}/`, ...container.allow.write],
       heapMb: Math.max(MIN_HEAP_MB, container.memoryMb - RUNTIME_MB),
       allowChildProcess: !manages && container.allow.childProcess,
@@ -209,7 +209,7 @@ export function startWorker(
     containerId,
     secret,
     socketPath,
-    scriptsRoot: container.scripts,
+    scriptsRoot,
     dataDir,
     env: deps.env,
     limits: deps.limits,
@@ -286,14 +286,20 @@ export function parseUser(text: string | null): { uid: number; gid: number } | n
 }
 
 /** A scripts root that is not there yet is made, so that the first script can be written into it. */
-function makeScriptsRoot(folder: string, user: { uid: number; gid: number } | null): void {
+function makeScriptsRoot(folder: string, user: { uid: number; gid: number } | null): string {
   try {
     const made = mkdirSync(folder, { recursive: true, mode: 0o755 });
     if (made !== undefined && user !== null) {
       chownSync(folder, user.uid, user.gid);
     }
   } catch {
-    // something is in its way, or the place is read-only: the worker says so when it cannot use it
+    // something is in its way, or the place is read-only: the worker finds no scripts then
+  }
+  try {
+    // Permissions are granted by name: a link in the configured path would name other files than the ones read.
+    return realpathSync(folder);
+  } catch {
+    return folder; // not there
   }
 }
 

@@ -4,7 +4,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import type { Metrics } from "../../policy/kernel/metrics.ts";
 import { startSmallEdge } from "../support/exec-edge.ts";
 import { eventually } from "../support/exec-pool.ts";
-import { startHost } from "../support/exec-scripts.ts";
+import { availableConfinements, startHost } from "../support/exec-scripts.ts";
 
 async function reasons(metrics: Metrics): Promise<Record<string, number>> {
   const { values } = await metrics.execRestarts.get();
@@ -80,8 +80,8 @@ describe("a script that blocks", () => {
     const before = performance.now();
     const answer = await fetch(fault.edge.origin);
     expect(answer.status).toBe(504);
-    expect(performance.now() - before).toBeLessThan(1500);
-    expect(await fault.recovered()).toBeLessThan(4000);
+    expect(performance.now() - before).toBeLessThan(3000);
+    expect(await fault.recovered()).toBeLessThan(10_000);
     await eventually(() => fault.host.isGone("a", 1));
     await fault.neighbourUnhurt();
     await expect.poll(() => reasons(fault.metrics), { timeout: 10_000 }).toMatchObject({ cpu: 1 });
@@ -100,7 +100,7 @@ describe("a script that ends its process", () => {
     expect(((await answer.json()) as { code: string }).code).toMatch(
       /^HOOK_(CRASHED|SCRIPT_ERROR)$/,
     );
-    expect(await fault.recovered()).toBeLessThan(4000);
+    expect(await fault.recovered()).toBeLessThan(10_000);
     await fault.neighbourUnhurt();
   });
 });
@@ -120,12 +120,26 @@ describe("a memory bomb", () => {
     });
     const answer = await fetch(fault.edge.origin);
     expect(answer.status).toBe(500);
-    expect(await fault.recovered()).toBeLessThan(4000);
+    expect(await fault.recovered()).toBeLessThan(10_000);
     await fault.neighbourUnhurt();
     await expect
       .poll(() => reasons(fault.metrics), { timeout: 10_000 })
       .toMatchObject({ memory: 1 });
   });
+});
+
+test("memory asked for at once is refused by the kernel, not found by a look", async () => {
+  const fault = await startFault(
+    "module.exports = async (req, res) => { const all = []; try { for (let i = 0; i < 64; i++) all.push(new ArrayBuffer(2 ** 30)); } catch (error) { res.end(error.message); return; } res.end('took it'); };",
+    10_000,
+  );
+  const answer = await fetch(fault.edge.origin);
+  const hasHelper = (await availableConfinements()).some((kind) => kind.prlimit !== null);
+  if (hasHelper) {
+    expect(await answer.text()).not.toBe("took it");
+  }
+  await fault.recovered();
+  await fault.neighbourUnhurt();
 });
 
 test("a fork bomb does not start a process", async () => {
@@ -134,7 +148,7 @@ test("a fork bomb does not start a process", async () => {
     5000,
   );
   expect((await fetch(fault.edge.origin)).status).toBe(500);
-  expect(await fault.recovered()).toBeLessThan(4000);
+  expect(await fault.recovered()).toBeLessThan(10_000);
   await fault.neighbourUnhurt();
   expect(fault.host.isGone("a", 1)).toBe(false);
 });
@@ -163,7 +177,7 @@ test("ten thousand log lines a second are bounded, and the gap is said", async (
   );
   const answer = await fetch(fault.edge.origin);
   expect(answer.status).toBe(200);
-  expect(await fault.recovered()).toBeLessThan(4000);
+  expect(await fault.recovered()).toBeLessThan(10_000);
   await fault.neighbourUnhurt();
   const folder = join(fault.dataDir, "containers/a/logs");
   await expect
@@ -185,7 +199,7 @@ test("a flood on standard output and on the channel costs the flooder only", asy
   );
   const answer = await fetch(fault.edge.origin);
   expect([500, 504]).toContain(answer.status);
-  expect(await fault.recovered()).toBeLessThan(5000);
+  expect(await fault.recovered()).toBeLessThan(10_000);
   await fault.neighbourUnhurt();
 });
 

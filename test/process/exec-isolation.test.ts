@@ -168,6 +168,7 @@ describe("detectConfinement()", () => {
       readPaths: [],
       writePaths: [],
       cwd: "/",
+      maxDataBytes: 1,
     });
     expect(wrapped).toEqual({ command: "/node", args: ["x"], user: { uid: 5, gid: 6 } });
   });
