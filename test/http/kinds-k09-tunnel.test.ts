@@ -112,7 +112,7 @@ test("a refusal of the service is passed on whole, whatever its framing", async 
 
 test("a service that is not there, resets, closes, babbles or answers halfway: one 502, or a visible cut", async () => {
   const { edge } = await tunnelEdge((request, socket) => {
-    switch (request.target.split("?")[0]) {
+    switch (request.target.split("?", 1).join()) {
       case "/reset":
         socket.resetAndDestroy();
         return null;
