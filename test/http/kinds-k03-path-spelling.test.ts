@@ -155,7 +155,9 @@ test("a guard on one exact path is met by every equal reading of it", async () =
     (path) => [path, head(`GET ${path} HTTP/1.1`, `Host: ${host}`, "Connection: close")] as const,
   );
   expect(await eachStatus(edge.port, sent)).toEqual(all(sent, "200"));
-  expect(pathsOf(upstream).toSorted()).toEqual(free.map((path) => path.split("?", 1).join()).toSorted());
+  expect(pathsOf(upstream).toSorted()).toEqual(
+    free.map((path) => path.split("?", 1).join()).toSorted(),
+  );
 });
 
 test("a script that forwards a dot segment or a leading // gets 400 and the service nothing", async () => {
