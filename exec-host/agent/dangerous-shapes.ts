@@ -6,51 +6,101 @@ export type DangerousShape =
   | "destroy_device"
   | "fork_bomb";
 
-const SHELL = String.raw`(?:[\w./-]*/)?(?:ba|da|z|k|a|fi|tc|c)?sh\b`;
-const ROOT = String.raw`["']?(?:/+|~|\$\{?HOME\}?)(?:/*\.?/*\*?)["']?(?=[\s;&|)<>]|$)`;
+const SHELL = /^(?:ba|da|z|k|a|fi|tc|c|mk)?sh$/;
+const DOWNLOAD = /^(?:curl|wget)$/;
+const RUNS_TEXT = /^(?:eval|source|\.)$/;
+const SUBSTITUTED_DOWNLOAD = /(?:<\(|\$\(|`)[ \t]{0,20}(?:curl|wget)\b/;
+const ROOT = /^(?:\/+|~\/?|\$\{?HOME\}?\/?)(?:\.{0,2}\/?)\*?$/;
+const FORK_BOMB = /(\S{1,40})\s{0,20}\(\)\s{0,20}\{[^}]{0,40}\1\s{0,20}\|\s{0,20}\1/;
+const RAW_DEVICE =
+  /\bmkfs(?:\.\w{1,20})?\s|(?:\bof=|>\s{0,20})\/dev\/(?:sd|hd|vd|xvd|nvme|mmcblk|mapper\/)/;
 
-// Every pattern runs on text of bounded length; each is a scan within one command, without nested repetition.
-const REMOVE = /\brm\b([^\n;&|]*)/g;
-const RECURSIVE = /\s(?:-[a-zA-Z]*[rR][a-zA-Z]*|--rec\w*)(?=\s|$)/;
-const FORCED = /\s(?:-[a-zA-Z]*f[a-zA-Z]*|--forc?e?)(?=\s|$)/;
-const ROOT_OPERAND = new RegExp(String.raw`\s${ROOT}`);
-const PIPED = new RegExp(String.raw`\b(?:curl|wget)\b[^\n;]*\|[^\n;|]*?(?:^|[\s|/&(])${SHELL}`);
-const SHELL_OF_DOWNLOAD = new RegExp(
-  String.raw`(?:\b${SHELL}|\beval\b|\bsource\b|(?:^|\s)\.\s)[^\n;|]*(?:<\(|\$\(|${"`"})\s*(?:curl|wget)\b`,
-);
-const PUSH = /\bgit\b[^\n;&|]*\bpush\b([^\n;&|]*)/g;
-const FORCE_PUSH =
-  /\s["']?(?:--force(?:-with-lease|-if-includes)?(?:=\S*)?["']?(?=\s|$)|-[a-zA-Z]*f[a-zA-Z]*["']?(?=\s|$)|\+\S|--mirror\b)/;
-
-const FORK_BOMB = /(\S{1,40})\s*\(\)\s*\{[^}]{0,40}\1\s*\|\s*\1/;
-const RAW_DEVICE = /\bmkfs(?:\.\w+)?\s|(?:\bof=|>\s*)\/dev\/(?:sd|hd|vd|xvd|nvme|mmcblk|mapper\/)/;
-
-/** Longest text the patterns look at; what is longer counts as not understood elsewhere. */
+/** Longest text that is looked at; what is longer counts as not understood elsewhere. */
 const MAX_TEXT = 65_536;
 
 /**
  * The dangerous shape that a command line shows in its text, or null. A net under the shell gate, which judges parsed
  * commands: it also sees shapes inside quotes and inside languages the gate does not parse. Also used to rate hook
  * commands as high risk.
+ *
+ * The text is cut into pieces and words first; no pattern runs over more than a word or a bounded stretch, so that the
+ * time stays proportional to the length.
  */
 export function dangerousShapeOf(command: string): DangerousShape | null {
   const text = command.slice(0, MAX_TEXT).replaceAll("\\\n", " ");
-  for (const match of text.matchAll(REMOVE)) {
-    const words = match[1] ?? "";
-    if (RECURSIVE.test(words) && FORCED.test(words) && ROOT_OPERAND.test(words)) {
-      return "remove_root";
+  for (const sentence of text.split(/[\n;]/)) {
+    if (pipesDownload(sentence.split("|"))) {
+      return "download_to_shell";
     }
-  }
-  if (PIPED.test(text) || SHELL_OF_DOWNLOAD.test(text)) {
-    return "download_to_shell";
-  }
-  for (const match of text.matchAll(PUSH)) {
-    if (FORCE_PUSH.test(match[1] ?? "")) {
-      return "forced_push";
+    for (const piece of sentence.split(/[|&]/)) {
+      const shape = shapeOfPiece(piece);
+      if (shape !== null) {
+        return shape;
+      }
     }
   }
   if (FORK_BOMB.test(text)) {
     return "fork_bomb";
   }
   return RAW_DEVICE.test(text) ? "destroy_device" : null;
+}
+
+/** True when a stage behind a download names a shell. */
+function pipesDownload(stages: readonly string[]): boolean {
+  let downloaded = false;
+  for (const stage of stages) {
+    const names = wordsOf(stage).map(baseName);
+    if (downloaded && names.some((name) => SHELL.test(name))) {
+      return true;
+    }
+    downloaded ||= names.some((name) => DOWNLOAD.test(name));
+  }
+  return false;
+}
+
+function shapeOfPiece(piece: string): DangerousShape | null {
+  const words = wordsOf(piece);
+  const names = words.map(baseName);
+  const removes = names.indexOf("rm");
+  if (removes !== -1) {
+    const rest = words.slice(removes + 1);
+    const recursive = rest.some((word) => /^-[a-zA-Z]*[rR]|^--rec/.test(word));
+    const forced = rest.some((word) => /^-[a-zA-Z]*f|^--forc/.test(word));
+    if (recursive && forced && rest.some((word) => ROOT.test(word))) {
+      return "remove_root";
+    }
+  }
+  const git = names.indexOf("git");
+  const push = git === -1 ? -1 : words.indexOf("push", git + 1);
+  if (
+    push !== -1 &&
+    words
+      .slice(push + 1)
+      .some((word) =>
+        /^--force(?:$|=|-with-lease|-if-includes)|^-[a-zA-Z]*f[a-zA-Z]*$|^\+.|^--mirror$/.test(
+          word,
+        ),
+      )
+  ) {
+    return "forced_push";
+  }
+  const found = SUBSTITUTED_DOWNLOAD.exec(piece);
+  if (
+    found !== null &&
+    wordsOf(piece.slice(0, found.index)).some(
+      (word) => SHELL.test(baseName(word)) || RUNS_TEXT.test(word),
+    )
+  ) {
+    return "download_to_shell";
+  }
+  return null;
+}
+
+/** Words of a stretch of text, quotes, brackets and redirections taken for blanks. */
+function wordsOf(text: string): string[] {
+  return text.split(/[\s"'`()<>\\]+/).filter((word) => word !== "");
+}
+
+function baseName(word: string): string {
+  return word.slice(word.lastIndexOf("/") + 1);
 }

@@ -25,9 +25,10 @@ export interface Jobs {
   /**
    * Accepts work; it starts when a place is free.
    *
+   * @param bytes what the work holds on to until it ends.
    * @throws AgentError `service_unavailable` when too many jobs are alive.
    */
-  submit(work: (signal: AbortSignal) => Promise<JobEnd>): Job;
+  submit(work: (signal: AbortSignal) => Promise<JobEnd>, bytes: number): Job;
   get(id: string): Job | undefined;
   /** Cancels a job that is not at its end, forgets one that is; null for an unknown id. */
   remove(id: string): "canceled" | "deleted" | null;
@@ -37,6 +38,8 @@ export interface Jobs {
 
 const MAX_ALIVE = 256;
 const MAX_RUNNING = 16;
+/** Request bytes of all living jobs together. */
+const MAX_ALIVE_BYTES = 64 * 1024 * 1024;
 const MAX_FINISHED = 1000;
 const KEEP_MS = 60 * 60_000;
 /** Result text of all finished jobs together; the oldest results go first. */
@@ -47,6 +50,9 @@ interface Entry {
   readonly abort: AbortController;
   /** null once the job is over: finished records must not hold on to their request. */
   work: ((signal: AbortSignal) => Promise<JobEnd>) | null;
+  /** Request bytes. */
+  readonly held: number;
+  /** Result characters. */
   size: number;
 }
 
@@ -56,6 +62,7 @@ export function createJobs(clock: Clock): Jobs {
   const finished: Entry[] = [];
   const waiting: Entry[] = [];
   let alive = 0;
+  let aliveBytes = 0;
   let running = 0;
   let resultChars = 0;
 
@@ -79,6 +86,7 @@ export function createJobs(clock: Clock): Jobs {
     update(entry, change);
     entry.work = null;
     alive -= 1;
+    aliveBytes -= entry.held;
     entry.size = JSON.stringify(entry.job.result)?.length ?? 0;
     resultChars += entry.size;
     finished.push(entry);
@@ -137,8 +145,8 @@ export function createJobs(clock: Clock): Jobs {
   });
 
   return {
-    submit(work) {
-      if (alive >= MAX_ALIVE) {
+    submit(work, bytes) {
+      if (alive >= MAX_ALIVE || aliveBytes + bytes > MAX_ALIVE_BYTES) {
         throw new AgentError("service_unavailable", "Too many jobs are waiting or running.");
       }
       const now = clock.now();
@@ -152,9 +160,10 @@ export function createJobs(clock: Clock): Jobs {
         createdAt: now,
         updatedAt: now,
       };
-      const entry: Entry = { job, abort: new AbortController(), work, size: 0 };
+      const entry: Entry = { job, abort: new AbortController(), work, held: bytes, size: 0 };
       entries.set(job.id, entry);
       alive += 1;
+      aliveBytes += bytes;
       waiting.push(entry);
       // the caller gets its id before the work begins
       setImmediate(pump);

@@ -49,6 +49,8 @@ export interface RouteRequest<Body> {
   header(name: string): string | undefined;
   readonly scope: RequestScope;
   readonly body: Body;
+  /** Size of the body as received. */
+  readonly bodyBytes: number;
   readonly client: string;
   /** Aborted when the caller goes away before the answer is complete. */
   readonly signal: AbortSignal;
@@ -165,6 +167,7 @@ function decodeRequest<Body>(
     scope,
     // a route without a decoder declares `Body` as undefined
     body: (spec.body === undefined ? undefined : decodeBody(c.get("bodyBytes"), spec.body)) as Body,
+    bodyBytes: c.get("bodyBytes")?.length ?? 0,
     client: c.get("client"),
     signal: c.req.raw.signal,
   };

@@ -181,7 +181,11 @@ export function createToolRuns(
     }
     const { session } = request;
     const { call } = verdict;
-    session.emit("event.tool_use", { call_id: call.id, tool: call.tool, params: call.params });
+    session.emit("event.tool_use", {
+      call_id: call.id,
+      tool: call.tool,
+      params: shortened(call.params),
+    });
     try {
       const result = await untilCancelled(
         verdict.tool.run(verdict.params, toContext(request, verdict, signal, depth)),
@@ -343,6 +347,18 @@ export function createToolRuns(
       offered(session, live, await deps.guards().settings.toolSettings(session)),
     inUse: () => executions.inUse(),
   };
+}
+
+/** Longest text of a parameter in an event: the ring keeps many of them. */
+const EVENT_TEXT = 2000;
+
+function shortened(params: JsonObject): JsonObject {
+  return Object.fromEntries(
+    Object.entries(params).map(([key, value]) => {
+      const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "");
+      return [key, text.length > EVENT_TEXT ? `${text.slice(0, EVENT_TEXT)}…` : value];
+    }),
+  );
 }
 
 const CANCELLED = failed("cancelled", "[cancelled]");

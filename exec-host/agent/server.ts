@@ -72,6 +72,8 @@ interface AgentServerDeps {
 }
 
 const MAX_BODY_BYTES = 8 * 1024 * 1024;
+/** Request bodies held at once, all clients together. */
+const MAX_HELD_BYTES = 128 * 1024 * 1024;
 const HEALTH = `${AGENT_PREFIX}/health`;
 
 /** Builds a gateway: guard, limits, routes, sessions, jobs, tools. Listening is the caller's. */
@@ -170,6 +172,7 @@ function admit(
   options: AgentServerOptions,
 ): MiddlewareHandler<AgentEnv> {
   const maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
+  const held = { bytes: 0 };
   return async (c, next) => {
     const { incoming } = c.env as HttpBindings;
     if (c.req.path === HEALTH && c.req.method === "GET") {
@@ -185,18 +188,29 @@ function admit(
       return errorAnswer(new AgentError("rate_limited"), waitSeconds);
     }
     c.set("client", client);
-    if (c.req.method !== "GET" && c.req.method !== "HEAD") {
-      const body = await readBody(incoming, maxBodyBytes);
-      if (body === null) {
-        const answer = errorAnswer(new AgentError("payload_too_large"));
+    if (c.req.method === "GET" || c.req.method === "HEAD") {
+      await next();
+      return;
+    }
+    const mine = { bytes: 0 };
+    try {
+      const body = await readBody(incoming, maxBodyBytes, (bytes) => {
+        mine.bytes += bytes;
+        held.bytes += bytes;
+        return held.bytes <= MAX_HELD_BYTES;
+      });
+      if (typeof body === "string") {
+        const answer = errorAnswer(new AgentError(body));
         // the rest of the body is not read, so the connection cannot be used again
         answer.headers.set("Connection", "close");
         return answer;
       }
       c.set("bodyBytes", body);
+      await next();
+      return;
+    } finally {
+      held.bytes -= mine.bytes;
     }
-    await next();
-    return;
   };
 }
 
@@ -217,23 +231,36 @@ function clientOf(request: IncomingMessage): string {
   return typeof address === "string" ? address : (request.socket.remoteAddress ?? "local");
 }
 
-/** The whole body; null when it is larger than the cap, by its declared length or by count. */
-function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer | null> {
+/**
+ * The whole body, or the code to refuse it with: larger than the cap by its declared length or by count, or no room left.
+ *
+ * @param take counts bytes that are now held; false when there are too many.
+ */
+function readBody(
+  request: IncomingMessage,
+  maxBytes: number,
+  take: (bytes: number) => boolean,
+): Promise<Buffer | "payload_too_large" | "service_unavailable"> {
   if (Number(request.headers["content-length"] ?? 0) > maxBytes) {
-    return Promise.resolve(null);
+    return Promise.resolve("payload_too_large");
   }
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;
+    const refuse = (code: "payload_too_large" | "service_unavailable"): void => {
+      request.removeAllListeners("data");
+      request.pause();
+      resolve(code);
+    };
     request.on("data", (chunk: Buffer) => {
       size += chunk.length;
       if (size > maxBytes) {
-        request.removeAllListeners("data");
-        request.pause();
-        resolve(null);
-        return;
+        refuse("payload_too_large");
+      } else if (take(chunk.length)) {
+        chunks.push(chunk);
+      } else {
+        refuse("service_unavailable");
       }
-      chunks.push(chunk);
     });
     request.once("end", () => resolve(Buffer.concat(chunks)));
     request.once("error", reject);

@@ -247,7 +247,7 @@ function registerSessionless(router: Router, deps: ToolRouteDeps): void {
           case "refused":
             return { kind: "failed", error: `${outcome.error.code}: ${outcome.error.message}` };
         }
-      });
+      }, request.bodyBytes);
       return jsonAnswer({ job_id: job.id }, 202);
     },
   );

