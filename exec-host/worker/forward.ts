@@ -152,7 +152,8 @@ async function answerFailure(
   overrides: Overrides,
   error: HookUpstreamError,
 ): Promise<void> {
-  hook.log("warn", `forward(): ${error.kind}: ${error.message}`);
+  const cause = error.cause instanceof Error ? ` (${error.cause.message})` : "";
+  hook.log("warn", `forward(): ${error.kind}: ${error.message}${cause}`);
   if (overrides.onUpstreamError !== null) {
     try {
       const answer = readAnswer(await overrides.onUpstreamError(error));

@@ -49,7 +49,7 @@ function start(message: StartMessage): void {
     if (message.version !== PROTOCOL_VERSION) {
       throw new Error(`protocol version ${message.version} is not ${PROTOCOL_VERSION}`);
     }
-    const root = realpathSync(message.scriptsRoot);
+    const root = realRoot(message.scriptsRoot);
     const secret = Buffer.from(message.secret, "latin1");
     const { limits } = message;
     const execute = createExecutor(
@@ -86,6 +86,15 @@ function start(message: StartMessage): void {
     listen(message, server);
   } catch (error) {
     failStart(error);
+  }
+}
+
+/** A folder that is not there has no scripts; it may come back while the worker runs. */
+function realRoot(folder: string): string {
+  try {
+    return realpathSync(folder);
+  } catch {
+    return folder;
   }
 }
 
