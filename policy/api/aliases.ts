@@ -16,7 +16,7 @@ import { ApiError, envelope, issuesError, readBody } from "../kernel/json-api.ts
 import type { Aliases } from "../store/aliases.ts";
 import { OBJECT_ID, pathParameter, type ContainerInfo } from "./context.ts";
 import { addEndpoint } from "./endpoint.ts";
-import { checkedBody } from "./permissions.ts";
+import { checkedBody } from "./permission-schemas.ts";
 
 export interface AliasesApiDeps {
   /** null where no aliases are kept: the calls then answer 503. */

@@ -7,7 +7,7 @@ import { ApiError, envelope } from "../kernel/json-api.ts";
 import type { AuditRow, AuditStore } from "../store/audit-store.ts";
 import { OBJECT_ID, type ContainerInfo } from "./context.ts";
 import { addEndpoint } from "./endpoint.ts";
-import { checkedBody } from "./permissions.ts";
+import { checkedBody } from "./permission-schemas.ts";
 
 export interface AuditApiDeps {
   /** null where no records are kept: the calls then answer 503. */

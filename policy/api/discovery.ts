@@ -15,11 +15,12 @@ import {
   versionMembers,
 } from "./context.ts";
 import { addEndpoint } from "./endpoint.ts";
+import { SERVICE_FORM } from "./hook-path.ts";
 import { hookJson } from "./hooks.ts";
 import { expectedVersion } from "./if-match.ts";
-import { checkedBody, effectiveSwitches, type PermissionsApiDeps } from "./permissions.ts";
+import { effectiveSwitches, type PermissionsApiDeps } from "./permission-levels.ts";
+import { checkedBody } from "./permission-schemas.ts";
 
-const SERVICE_FORM = /^[a-z0-9][a-z0-9_-]{0,49}$/;
 const BASE = "/api/v1/containers/{id}/proxy";
 const params = { id: z.string().regex(OBJECT_ID) };
 const version = { file_version: z.int(), etag: z.string() };

@@ -28,7 +28,6 @@ import {
   removeRule,
   replaceRule,
 } from "../documents/hooks-edit.ts";
-import { PROTOCOLS, serviceByName, serviceBySpelling } from "../documents/services.ts";
 import type { Clock } from "../kernel/clock.ts";
 import { newUlid } from "../kernel/ids.ts";
 import { formatIssues, toIssues, type Issue } from "../kernel/issues.ts";
@@ -40,12 +39,12 @@ import {
   CONTAINERS,
   loadDocument,
   OBJECT_ID,
-  pathParameter,
   unusable,
   versionMembers,
   type ContainerInfo,
 } from "./context.ts";
 import { addEndpoint, type Endpoint } from "./endpoint.ts";
+import { hookPath, SERVICE_FORM, servicePath } from "./hook-path.ts";
 import { expectedVersion } from "./if-match.ts";
 
 export interface HooksApiDeps {
@@ -55,8 +54,6 @@ export interface HooksApiDeps {
   /** The container that the path names; throws an ApiError for a malformed or unknown id. */
   readonly container: (context: Context) => ContainerInfo;
 }
-
-const SERVICE_FORM = /^[a-z0-9][a-z0-9_-]{0,49}$/;
 
 const POSITION_RULE = "a whole number from 0";
 const positionSchema = z
@@ -70,7 +67,7 @@ const hookSchema = hookInputSchema
 const version = { file_version: z.int(), etag: z.string() };
 const oneHook = z.object({ hook: hookSchema, ...version });
 
-const params = { id: z.string().regex(/^[0-9a-f]{24}$/) };
+const params = { id: z.string().regex(OBJECT_ID) };
 const serviceParams = { ...params, service: z.string().regex(SERVICE_FORM) };
 const hookParams = { ...serviceParams, hookId: z.string().regex(HOOK_ID) };
 const BASE = "/api/v1/containers/{id}/proxy/hooks";
@@ -353,45 +350,6 @@ export function hookJson(rule: StoredRule, position: number): unknown {
     ...rest,
     ...(isJsonObject(json) && "position" in json ? { position } : {}),
   };
-}
-
-/** The container and the service that the path names; malformed parts come before unknown ones (decision 36). */
-function servicePath(
-  context: Context,
-  container: HooksApiDeps["container"],
-): [ContainerInfo, string] {
-  pathParameter(context, "id", OBJECT_ID);
-  const name = pathParameter(context, "service", SERVICE_FORM);
-  return [container(context), hookableService(name)];
-}
-
-function hookPath(
-  context: Context,
-  container: HooksApiDeps["container"],
-): [string, ContainerInfo, string] {
-  const id = pathParameter(context, "hookId", HOOK_ID);
-  return [id, ...servicePath(context, container)];
-}
-
-/** The hookable service that the path names (edge-proxy.md 6.2): 404 reject-listed, 422 otherwise. */
-function hookableService(name: string): string {
-  const service = serviceByName(name);
-  if (service?.hookable) {
-    return name;
-  }
-  if (service !== undefined || serviceBySpelling(name)?.rejectListed === true) {
-    throw new ApiError("NOT_FOUND", `Hooks cannot be saved for ${name}; it is a platform service.`);
-  }
-  const meant = serviceBySpelling(name);
-  const message =
-    meant !== undefined
-      ? `"${name}" is a short name; use the canonical name "${meant.name}"`
-      : PROTOCOLS.some((protocol) => protocol === name)
-        ? `"${name}" is a protocol, not a service; hooks of a port belong to the service that owns it`
-        : `"${name}" is not a service`;
-  throw new ApiError("VALIDATION_ERROR", `Invalid service: ${message}`, [
-    { path: "/service", message },
-  ]);
 }
 
 function readableRules(document: ContainerDocument, service: string): readonly StoredRule[] {

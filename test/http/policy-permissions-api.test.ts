@@ -195,6 +195,24 @@ describe("document", () => {
   });
 });
 
+test("a hook that names a group which is gone already does not stop other writes", async () => {
+  const { call, dataDir } = policyApi();
+  const rule = {
+    id: "0".repeat(26),
+    match: {},
+    script: { path: "/a" },
+    applies_to: { groups: ["gone"] },
+  };
+  writeFileSync(
+    join(dataDir, "policy/containers", `${CONTAINER}.json`),
+    JSON.stringify({ file_version: 1, groups: { staff: IP }, hooks: { terminal: [rule] } }),
+  );
+  expect((await call("PUT", PERMISSIONS, { ifMatch: "file:v1", body: DOCUMENT })).status).toBe(200);
+  expect((await call("DELETE", `${PERMISSIONS}/groups/staff`, { ifMatch: "file:v2" })).status).toBe(
+    200,
+  );
+});
+
 describe("single writes", () => {
   test("groups of each type are added, replaced and removed with their cells", async () => {
     const { call } = policyApi();
