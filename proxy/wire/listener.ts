@@ -2,7 +2,7 @@ import net, { type Socket } from "node:net";
 import tls from "node:tls";
 import type { TrustedProxies } from "../client-address.ts";
 import type { WireDeps } from "./limits.ts";
-import { createHttp1Server } from "./node-http/server.ts";
+import { createHttp1Server } from "./http1/server.ts";
 import { createHttp2Wire } from "./node-http2/server.ts";
 import { setPeer } from "./peer.ts";
 import { takeProxyHeader } from "./proxy-protocol.ts";
@@ -37,7 +37,6 @@ export function createListener(deps: WireDeps, options: ListenerOptions): Listen
   if (proxyProtocol === null && certificates === null) {
     return http1;
   }
-  http1.track();
   const http2 = certificates === null ? null : createHttp2Wire(deps);
   const raw = new Set<Socket>();
   /** Sources told by PROXY headers, by the proxy's own address and port, for the TLS socket made of the connection. */

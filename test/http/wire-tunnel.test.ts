@@ -213,7 +213,7 @@ describe("openTunnel()", () => {
     client.send(`GET /slow HTTP/1.1\r\nHost: a\r\n\r\n${HANDSHAKE}`);
     const answer = await client.waitFor(/\/sl[^]*\/ws/);
     expect(answer).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
-    expect(edge.exchanges.map((exchange) => exchange.handshake)).toEqual([false, false]);
+    expect(edge.exchanges.map((exchange) => exchange.handshake)).toEqual([false, true]);
   });
 
   test("carries real WebSocket clients and servers, compressed and with a subprotocol", async () => {

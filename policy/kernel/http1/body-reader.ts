@@ -16,6 +16,9 @@ const STOPPED = 10;
 const HEAD_END = Buffer.from("\r\n\r\n", "latin1");
 /** Bytes of chunk extensions in one message; nobody needs them. */
 const MAX_EXTENSION_BYTES = 16_384;
+const MAX_CHUNK_BYTES = 2 ** 44;
+/** Leading zeros are allowed, endless ones are not. */
+const MAX_SIZE_DIGITS = 64;
 const NO_TRAILERS: FieldLines = [];
 
 /**
@@ -115,7 +118,7 @@ export class BodyReader {
           const digit = hexDigit(byte);
           if (digit >= 0) {
             this.#left = this.#left * 16 + digit;
-            if (++this.#digits > 12) {
+            if (this.#left > MAX_CHUNK_BYTES || ++this.#digits > MAX_SIZE_DIGITS) {
               return this.#fail("a chunk is too large", at);
             }
           } else if (this.#digits > 0 && byte === 13) {
