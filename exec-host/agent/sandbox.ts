@@ -1,4 +1,4 @@
-import { accessSync, constants, existsSync } from "node:fs";
+import { accessSync, constants, realpathSync } from "node:fs";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import type { FileScope } from "../tools/confinement.ts";
 import { runCommand } from "./process.ts";
@@ -79,17 +79,24 @@ const BASE = [
 
 function hide(scope: FileScope): string[] {
   const roots = [...new Set([scope.home, scope.cwd])];
-  return [
-    ...roots
-      .flatMap((root) => HIDDEN_DIRS.map((dir) => `${root}/${dir}`))
-      .concat(scope.protectedDirs)
-      .filter((path) => existsSync(path))
-      .flatMap((dir) => ["--tmpfs", dir]),
-    ...roots
-      .flatMap((root) => HIDDEN_FILES.map((file) => `${root}/${file}`))
-      .filter((path) => existsSync(path))
-      .flatMap((file) => ["--ro-bind", "/dev/null", file]),
+  const dirs = [
+    ...roots.flatMap((root) => HIDDEN_DIRS.map((dir) => `${root}/${dir}`)),
+    ...scope.protectedDirs,
   ];
+  const files = roots.flatMap((root) => HIDDEN_FILES.map((file) => `${root}/${file}`));
+  return [
+    ...dirs.flatMap(existing).flatMap((dir) => ["--tmpfs", dir]),
+    ...files.flatMap(existing).flatMap((file) => ["--ro-bind", "/dev/null", file]),
+  ];
+}
+
+/** The physical path of what exists; mounts do not go over links. */
+function existing(path: string): string[] {
+  try {
+    return [realpathSync(path)];
+  } catch {
+    return [];
+  }
 }
 
 function isExecutable(path: string): boolean {
