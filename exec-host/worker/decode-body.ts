@@ -1,39 +1,41 @@
-import { Readable, type Transform } from "node:stream";
+import type { Transform } from "node:stream";
 import * as zlib from "node:zlib";
-import type { IncomingBody } from "./incoming-body.ts";
+import { IncomingBody } from "./incoming-body.ts";
 
 /**
- * The body of an answer without its coding, as a web stream. What a decoder makes of a broken or cut body is an
- * error of the stream.
+ * The body of an answer without its coding. What a decoder makes of a broken or cut body is a failure of the result.
  *
  * @param coding one of gzip, x-gzip, deflate, br, zstd.
  */
-export function decodeBody(body: IncomingBody, coding: string): ReadableStream<Uint8Array> {
+export function decodeBody(body: IncomingBody, coding: string): IncomingBody {
+  const decoded = new IncomingBody();
   let decoder: Transform | null = null;
-  const output = new Readable({
-    read() {
-      decoder?.resume();
-    },
-    destroy(error, done) {
-      body.cancel();
+  let isGivenUp = false;
+  decoded.bind({
+    resume: () => void decoder?.resume(),
+    abort() {
+      isGivenUp = true;
       decoder?.destroy();
-      done(error);
+      body.cancel();
     },
   });
   const makeDecoder = (first: Buffer): Transform => {
     const made = createDecoder(coding, first);
     made.on("data", (chunk: Buffer) => {
-      if (!output.push(chunk)) {
+      if (!decoded.push(chunk)) {
         made.pause();
       }
     });
-    made.on("end", () => output.push(null));
-    made.on("error", (error) => output.destroy(error));
+    made.on("end", () => decoded.end());
+    made.on("error", (error) => {
+      body.cancel();
+      decoded.fail(error);
+    });
     return made;
   };
   body.pour({
     data(chunk) {
-      if (output.destroyed) {
+      if (isGivenUp) {
         return true;
       }
       decoder ??= makeDecoder(chunk);
@@ -45,14 +47,17 @@ export function decodeBody(body: IncomingBody, coding: string): ReadableStream<U
     },
     end() {
       if (decoder === null) {
-        output.push(null);
+        decoded.end();
       } else {
         decoder.end();
       }
     },
-    fail: (error) => void output.destroy(error),
+    fail(error) {
+      decoder?.destroy();
+      decoded.fail(error);
+    },
   });
-  return Readable.toWeb(output) as unknown as ReadableStream<Uint8Array>;
+  return decoded;
 }
 
 /** Decoders that give out what they have at every piece, so that an event stream is not held back. */

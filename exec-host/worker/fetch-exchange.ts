@@ -203,9 +203,10 @@ function toResponse(
   const coding = codings.length === 1 && DECODABLE.has(codings[0]!) ? codings[0]! : null;
   const isDecoded = carries && request.decodes && coding !== null;
   let response: Response;
+  let shownBody: IncomingBody | null = null;
   try {
-    const stream = !carries ? null : isDecoded ? decodeBody(body, coding) : body.toStream();
-    response = new Response(stream, {
+    shownBody = carries ? (isDecoded ? decodeBody(body, coding) : body) : null;
+    response = new Response(shownBody?.toStream() ?? null, {
       status: head.status,
       statusText: /^[\t\x20-\x7e\x80-\xff]*$/.test(head.reason) ? head.reason : "",
       headers,
@@ -214,8 +215,8 @@ function toResponse(
     body?.cancel();
     throw failed(cause);
   }
-  if (carries && !isDecoded) {
-    attachBody(response, body);
+  if (shownBody !== null) {
+    attachBody(response, shownBody);
   }
   const shown = new URL(request.url);
   shown.hash = "";

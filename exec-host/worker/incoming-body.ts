@@ -129,7 +129,7 @@ export class IncomingBody {
 
   /** As a web stream that reads nothing ahead: an untouched response can still be poured. */
   toStream(): ReadableStream<Uint8Array> {
-    return new ReadableStream<Uint8Array>(
+    const stream = new ReadableStream<Uint8Array>(
       {
         pull: async (controller) => {
           const chunk = await this.next();
@@ -143,8 +143,16 @@ export class IncomingBody {
       },
       { highWaterMark: 0 },
     );
+    abandoned.register(stream, () => this.cancel());
+    return stream;
   }
 }
+
+/**
+ * A script may drop a response without reading it. Once its stream is collected nobody can, and the connection that
+ * waits for a reader is given up.
+ */
+export const abandoned = new FinalizationRegistry<() => void>((cancel) => cancel());
 
 const bodies = new WeakMap<Response, IncomingBody>();
 

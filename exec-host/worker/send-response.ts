@@ -34,7 +34,8 @@ export async function pipeResponse(
   if (res.headersSent) {
     throw new HookUpstreamError("bytes-already-sent", "the response has been started already");
   }
-  const plan = planResponse(upstream, method?.toUpperCase() ?? call.req.method ?? "GET");
+  const asked = method?.toUpperCase() ?? call.req.method ?? "GET";
+  const plan = planResponse(upstream, asked);
   const response = upstream as Response;
   const { fields } = plan;
   if (plan.declaredLength !== null) {
@@ -43,7 +44,7 @@ export async function pipeResponse(
     response.body === null &&
     plan.status !== 204 &&
     plan.status !== 304 &&
-    method !== "HEAD"
+    asked !== "HEAD" // an answer to HEAD without a length leaves it open
   ) {
     fields.push("Content-Length", "0");
   }

@@ -20,6 +20,7 @@ import { HookUpstreamError } from "./hook-upstream-error.ts";
 import type { HostRequest } from "./host-message.ts";
 import type { HeaderOverride, Overrides } from "./overrides.ts";
 import { clientBody, type BodyState } from "./request-body.ts";
+import { requestFields } from "./request-fields.ts";
 
 /** What the helpers need of the worker. */
 export interface UpstreamDeps {
@@ -66,7 +67,7 @@ export function planRequest(
     },
     method,
     target,
-    fields: toFields(req.rawHeaders, overrides.headers, encodedBody?.contentType ?? null),
+    fields: toFields(requestFields(req), overrides.headers, encodedBody?.contentType ?? null),
     body,
     limits,
   };

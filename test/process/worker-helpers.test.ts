@@ -44,6 +44,9 @@ beforeAll(async () => {
       case "/head":
         res.writeHead(200, { "content-length": "1234" });
         return void res.end();
+      case "/outcome":
+        res.writeHead(200, { "x-hoody-hook-outcome": "denied", "x-hoody-hook-audit": "mine" });
+        return void res.end("x");
       case "/high":
         res.writeHead(299, "Fine enough", ["X-High", "caf\u00e9"]);
         return void res.end("x");
@@ -113,6 +116,17 @@ describe.each(ROUTES)("%s", (route, body) => {
     const high = await run(body, { url: "/high" });
     expect(high).toMatchObject({ status: 299, reason: "Fine enough" });
     expect(high.headers["x-high"]).toBe("caf\u00e9");
+  });
+
+  test("lets nobody else tell the outcome", async () => {
+    for (const before of ["", "res.setHeader('X-Hoody-Hook-Outcome', 'denied');\n"]) {
+      const answer = await run(`${before}${body}`, { url: "/outcome" });
+      expect(answer.outcome).toBe("forwarded");
+      expect(answer.rawHeaders.filter((name) => /^x-hoody-hook-outcome$/i.test(name))).toHaveLength(
+        1,
+      );
+      expect(answer.headers["x-hoody-hook-audit"]).toBe("mine");
+    }
   });
 
   test("leaves a coded body alone", async () => {
@@ -189,6 +203,19 @@ describe.each(ROUTES)("%s", (route, body) => {
     expect(seen.body).toBe("piece");
     expect(seen.headers).toContain("Transfer-Encoding");
     expect(seen.headers).not.toContain("Content-Length");
+  });
+
+  test("honours what the script changed in req.headers", async () => {
+    const answer = await run(
+      `delete req.headers.cookie; req.headers['x-b'] = 'changed'; req.headers['x-new'] = ['1', '2'];\n${body}`,
+      { headers: ["X-A", "1", "Cookie", "secret", "X-B", "old", "x-a", "2"] },
+    );
+    const { headers } = JSON.parse(answer.text) as { headers: string[] };
+    expect(headers.slice(0, 4)).toEqual(["X-A", "1", "x-a", "2"]);
+    expect(headers.join()).toContain("x-b,changed,x-new,1,x-new,2");
+    expect(headers.join()).not.toMatch(/secret|old/);
+    const broken = await run(`req.headers['x-a'] = 'b\\r\\nc: d';\n${body}`);
+    expect(broken.status).toBe(500);
   });
 
   test("does not pass on a body of GET", async () => {
@@ -533,6 +560,18 @@ return { own: (await seen(own)).method, reads, inherited: (await seen(inherited)
       expect(text.split("\r\n")[0]).toBe("pUrge /caf\u00c3\u00a9 HTTP/1.1");
     } finally {
       plain.close();
+    }
+  });
+
+  test("that turn a GET into a HEAD leave the client no length to wait for", async () => {
+    for (const body of [
+      "await hook.forward(req, res, { method: 'HEAD' });",
+      "await hook.pipeResponse(await hook.fetchUpstream(req, { method: 'HEAD' }), res);",
+      "return await hook.fetchUpstream(req, { method: 'HEAD' });",
+    ]) {
+      const answer = await run(body, { url: "/head" });
+      expect(answer).toMatchObject({ status: 200, text: "", isCut: false });
+      expect(answer.headers["content-length"]).toBe("0");
     }
   });
 
