@@ -206,7 +206,10 @@ export function createDispatcher(
       }
       const end = await attemptRun(request, endpoint, body?.source ?? null);
       const refused =
-        end.kind === "relayed" && end.end.kind === "failed" && end.end.failure.kind === "connect";
+        end.kind === "relayed" &&
+        end.end.kind === "failed" &&
+        !end.end.answered &&
+        end.end.failure.kind === "connect";
       if (!refused) {
         return end;
       }

@@ -60,6 +60,8 @@ const LIMITS: WorkerLimits = {
   maxDeployments: 1,
 };
 const START_MS = 15_000;
+/** How often a worker may write its allowance of output. */
+const REFILL_MS = 100;
 /** Log lines are gathered by the worker; the last ones arrive a moment after the answer. */
 const LAST_LINES_MS = 150;
 const MAX_TIMEOUT_MS = 30_000;
@@ -235,6 +237,7 @@ async function startWorker(
   const timer = clock.after(START_MS, () => {
     ready.reject(new Error("The worker did not start in time."));
   });
+  const refill = clock.every(REFILL_MS, () => child.refill());
   child.send({
     type: "start",
     version: PROTOCOL_VERSION,
@@ -247,6 +250,7 @@ async function startWorker(
     limits: LIMITS,
   });
   const stop = async (): Promise<void> => {
+    refill.cancel();
     child.kill();
     await gone.promise;
   };
