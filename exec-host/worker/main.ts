@@ -8,6 +8,7 @@ import { currentCall } from "./call.ts";
 import { openChannel } from "./channel.ts";
 import { createDeployments } from "./deployments.ts";
 import { createExecutor } from "./execute.ts";
+import { publishGlobals } from "./globals.ts";
 import { harden } from "./harden.ts";
 import { HostRequest, HostResponse } from "./host-message.ts";
 import { createJournal } from "./journal.ts";
@@ -82,6 +83,7 @@ function start(message: StartMessage): void {
     watchStrayFailures();
     watchExit();
     installConsole(journal);
+    publishGlobals();
     harden(message.env);
     listen(message, server);
   } catch (error) {
