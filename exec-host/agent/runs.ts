@@ -3,6 +3,7 @@ import type { Clock } from "../../policy/kernel/clock.ts";
 import { newUlid } from "../../policy/kernel/ids.ts";
 import type { Log } from "../../policy/kernel/log.ts";
 import { builtinTool } from "../tools/catalogue.ts";
+import { isWithin } from "../tools/confinement.ts";
 import type { FileScope } from "../tools/confinement.ts";
 import { createFiles } from "../tools/files.ts";
 import { failed, MAX_RESULT_BYTES } from "../tools/tool.ts";
@@ -330,7 +331,8 @@ export function createToolRuns(
       steps: verdict.steps,
     };
     request.live?.decisions.add(decision);
-    deps.log.info({ session: request.session.id, ...decision, at: undefined }, "tool decision");
+    const { at: _logged, ...rest } = decision; // the line has a time of its own
+    deps.log.info({ session: request.session.id, ...rest }, "tool decision");
   }
 
   /** Label values come from the catalogue: names from outside never become one. */
@@ -363,15 +365,26 @@ function shortened(params: JsonObject): JsonObject {
 
 const CANCELLED = failed("cancelled", "[cancelled]");
 
+/** Files of a settings folder that is the working directory as well. */
+const SETTINGS_FILES = ["settings.json", "settings.local.json", "hook-trust.json", "realms"];
+
 /** The file scope of a session. The gateway's own data and a config-dir override are closed to tools. */
 export function scopeOf(session: Session, dataDir: string): FileScope {
+  const { cwd, home, dirScope, configDir } = session;
+  const settings = configDir === null ? null : physicalOr(configDir);
   return {
-    cwd: session.cwd,
-    home: session.home,
-    dirScope: session.dirScope,
-    protectedDirs: [dataDir, ...(session.configDir === null ? [] : [session.configDir])].map(
-      physicalOr,
-    ),
+    cwd,
+    home,
+    dirScope,
+    protectedDirs: [
+      physicalOr(dataDir),
+      // an override may be any folder, also one that holds the project: then its settings are closed and the rest is not
+      ...(settings === null
+        ? []
+        : isWithin(settings, cwd)
+          ? SETTINGS_FILES.map((name) => `${settings}/${name}`)
+          : [settings]),
+    ],
   };
 }
 

@@ -74,6 +74,7 @@ interface AgentServerDeps {
 const MAX_BODY_BYTES = 8 * 1024 * 1024;
 /** Request bodies held at once, all clients together. */
 const MAX_HELD_BYTES = 128 * 1024 * 1024;
+const KEEP_ALIVE_MS = 120_000;
 const HEALTH = `${AGENT_PREFIX}/health`;
 
 /** Builds a gateway: guard, limits, routes, sessions, jobs, tools. Listening is the caller's. */
@@ -118,7 +119,8 @@ export function createAgentServer(deps: AgentServerDeps, options: AgentServerOpt
   });
 
   const { app, router } = createRouter({ log }, options.realms);
-  app.use("*", admit({ clock, rate: createRateLimiter(clock, options.rateLimit) }, options));
+  const rate = createRateLimiter(clock, options.rateLimit);
+  app.use("*", admit({ clock, rate }, options));
   app.get(HEALTH, () => jsonAnswer({ status: "ok", read_only_sandbox: sandbox.kind }));
   app.get(`${AGENT_PREFIX}/openapi.json`, () =>
     jsonAnswer(
@@ -140,9 +142,15 @@ export function createAgentServer(deps: AgentServerDeps, options: AgentServerOpt
     { maxHeaderSize: 32_768, requestTimeout: 0 },
     (request, response) => void listener(request, response),
   );
+  // longer than the edge keeps an idle connection: the side that sends requests is the one to close it
+  http.keepAliveTimeout = KEEP_ALIVE_MS;
   http.on("upgrade", (request, socket, head) => {
     if (!isAdmitted(request, options.secrets, clock.now())) {
       refuseUpgrade(socket, new AgentError("forbidden"));
+      return;
+    }
+    if (rate.take(clientOf(request)) > 0) {
+      refuseUpgrade(socket, new AgentError("rate_limited"));
       return;
     }
     sockets.accept(request, socket, head, clientOf(request));

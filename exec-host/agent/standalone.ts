@@ -1,6 +1,6 @@
 import { mkdir, readFile } from "node:fs/promises";
 import type { AddressInfo } from "node:net";
-import { dirname, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { parse } from "yaml";
 import { z } from "zod";
 import { systemClock } from "../../policy/kernel/clock.ts";
@@ -124,7 +124,7 @@ export async function startAgentHost(
 ): Promise<AgentHost> {
   const { clock, log } = deps;
   await mkdir(config.home, { recursive: true });
-  await mkdir(config.dataDir, { recursive: true, mode: 0o700 });
+  await mkdir(join(config.dataDir, "agent"), { recursive: true, mode: 0o700 });
   const sandbox = await detectSandbox(clock, env["PATH"] ?? "");
   if (sandbox.kind === "none") {
     log.warn({ reason: sandbox.reason }, "read-only command lines are held by the gate alone");
@@ -143,6 +143,8 @@ export async function startAgentHost(
     },
     {
       ...config,
+      // a folder of its own: the home may lie beside it in the data folder
+      dataDir: join(config.dataDir, "agent"),
       containerId: config.container,
       secrets: typeof config.secret === "string" ? [config.secret] : config.secret,
       rateLimit: config.rateLimit === "off" || config.rateLimit === false ? null : config.rateLimit,

@@ -5,7 +5,7 @@ import type { WebSocket } from "ws";
 import { z } from "zod";
 import type { Log } from "../../policy/kernel/log.ts";
 import type { Cap } from "./caps.ts";
-import { AgentError, agentStatus } from "./errors.ts";
+import { AgentError, agentStatus, retryAfterOf } from "./errors.ts";
 import { AGENT_PREFIX } from "./router.ts";
 import { followStream, readSince, toGateRef } from "./session-routes.ts";
 import type { LiveSession, Sessions } from "./sessions.ts";
@@ -71,6 +71,10 @@ export function createStreamSockets(deps: {
     });
     socket.on("message", (data) => {
       // one frame is one Buffer: the default binary type
+      if (socket.bufferedAmount > MAX_BUFFERED) {
+        socket.terminate(); // sends without reading
+        return;
+      }
       const reply = answerFrame(live, Buffer.isBuffer(data) ? data.toString("utf8") : "");
       socket.send(JSON.stringify(reply));
     });
@@ -118,9 +122,11 @@ export function createStreamSockets(deps: {
 /** Answers an upgrade with an ordinary error and ends the connection. */
 export function refuseUpgrade(socket: Duplex, error: AgentError): void {
   const body = JSON.stringify({ code: error.code, message: error.message });
+  const retryAfter = retryAfterOf(error.code);
   socket.on("error", () => {}); // the peer may be gone already
   socket.end(
     `HTTP/1.1 ${agentStatus(error.code)} Refused\r\nContent-Type: application/json\r\nCache-Control: no-store\r\n` +
+      `${retryAfter === undefined ? "" : `Retry-After: ${retryAfter}\r\n`}` +
       `Content-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
   );
 }
