@@ -6,6 +6,7 @@ export interface Answer {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly rawHeaders: readonly string[];
   readonly body: string;
+  readonly bytes: Buffer;
   // Parsed body of JSON answers; what is in it is what the test asserts.
   readonly json: Record<string, unknown>;
   /** The connection broke before the answer was complete. */
@@ -33,7 +34,8 @@ export function ask(
       (response) => {
         const chunks: Buffer[] = [];
         const done = (cut: boolean) => {
-          const text = Buffer.concat(chunks).toString();
+          const bytes = Buffer.concat(chunks);
+          const text = bytes.toString();
           let json: Record<string, unknown> = {};
           if (!cut && String(response.headers["content-type"]).includes("json") && text !== "") {
             json = JSON.parse(text) as Record<string, unknown>;
@@ -43,6 +45,7 @@ export function ask(
             headers: response.headers,
             rawHeaders: response.rawHeaders,
             body: text,
+            bytes,
             json,
             cut,
             ms: performance.now() - startedAt,

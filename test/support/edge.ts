@@ -53,6 +53,15 @@ export interface TestEdgeOptions {
 
 /** A whole edge in this process, on free ports and a temp folder; ended with the test. */
 export async function startTestEdge(options: TestEdgeOptions = {}): Promise<TestEdge> {
+  const self = await openTestEdge(options);
+  onTestFinished(() => self.close());
+  return self;
+}
+
+/** The same for several tests: whoever opened it closes it. */
+export async function openTestEdge(
+  options: TestEdgeOptions = {},
+): Promise<TestEdge & { close(): Promise<void> }> {
   const folder = mkdtempSync(join(tmpdir(), "interpose-test-"));
   const containers: Record<string, unknown>[] = [
     {
@@ -98,13 +107,13 @@ export async function startTestEdge(options: TestEdgeOptions = {}): Promise<Test
     token: TOKEN,
     env: { PATH: process.env["PATH"] },
   });
-  onTestFinished(async () => {
-    await edge.close();
-    rmSync(folder, { recursive: true, force: true });
-  });
   const control = `http://127.0.0.1:${edge.addresses.control.port}`;
 
-  const self: TestEdge = {
+  const self: TestEdge & { close(): Promise<void> } = {
+    async close() {
+      await edge.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
     edge,
     folder,
     port: edge.addresses.http?.port ?? 0,
