@@ -7,7 +7,10 @@ import { startUpstream, type TestUpstream } from "../support/start-upstream.ts";
 import { startWorker, type TestWorker, type WorkerCall } from "../support/start-worker.ts";
 
 const FOLDER = join(import.meta.dirname, "../../examples");
-const NAMES = readdirSync(FOLDER).sort();
+const NAMES = readdirSync(FOLDER, { withFileTypes: true })
+  .filter((entry) => entry.isDirectory())
+  .map((entry) => entry.name)
+  .sort();
 const keys = generateKeyPairSync("ed25519");
 
 let worker: TestWorker;
