@@ -155,6 +155,10 @@ export function createDispatcher(
   const options = { ...DEFAULT_DISPATCHER_OPTIONS, ...given };
   const { targets, client, audit, clock, metrics } = deps;
   const log = deps.log.child({ component: "dispatch" });
+  // Looked up once: finding a labelled counter costs more than counting.
+  const dispatches = Object.fromEntries(
+    DISPATCH_OUTCOMES.map((outcome) => [outcome, metrics.hookDispatches.labels(outcome)]),
+  ) as Record<DispatchOutcomeName, ReturnType<typeof metrics.hookDispatches.labels>>;
 
   const findEndpoint = async (
     container: string,
@@ -320,7 +324,7 @@ export function createDispatcher(
       });
     const finish = (outcome: DispatchOutcomeName, status: number): void => {
       const durationMs = clock.monotonic() - startedAt;
-      metrics.hookDispatches.inc({ outcome });
+      dispatches[outcome].inc();
       metrics.hookSeconds.observe(durationMs / 1000);
       audit.finish(auditId, outcome, status, durationMs);
     };

@@ -134,6 +134,7 @@ export async function createExecHost(
         ok: failing.length === 0,
         detail: [
           ...failing.map(({ container, detail }) => `container ${container}: ${detail}`),
+          ...(root ? [] : ineffectiveUsers(deps.containers())),
           ...confinement.open,
         ],
       };
@@ -144,6 +145,13 @@ export async function createExecHost(
       await store.close();
     },
   };
+}
+
+/** What `exec.user` promises and a process without root cannot keep. */
+function ineffectiveUsers(containers: ReadonlyMap<string, ExecContainer>): string[] {
+  return [...containers]
+    .filter(([, entry]) => entry.user !== null)
+    .map(([id]) => `container ${id}: exec.user has no effect, this process is not root`);
 }
 
 /** A management process gets the same folders and user, and limits of its own. Unchanged entries stay the same object. */

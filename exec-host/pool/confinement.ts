@@ -194,7 +194,7 @@ function bwrapArgs(request: {
     args.push("--ro-bind-try", path, path);
   }
   for (const path of request.writePaths) {
-    args.push("--bind", path, path);
+    args.push("--bind-try", path, path);
   }
   if (request.user !== null) {
     args.push("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP");

@@ -326,13 +326,15 @@ function makeFolders(
   }
   chownSync(logsDir, -1, user.gid);
   const container = dirname(logsDir);
-  for (const folder of [
+  // Ours alone: where sockets had to go to the system's temporary folder, that one is not touched.
+  const ways = [
     container,
     dirname(container),
     deps.dataDir,
+    join(deps.dataDir, "run"),
     deps.runDir,
-    dirname(deps.runDir),
-  ]) {
+  ];
+  for (const folder of ways) {
     chmodSync(folder, 0o711);
   }
 }

@@ -1,13 +1,18 @@
-import { chmod, chown, mkdir, readdir, readFile, writeFile } from "node:fs/promises";
-import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { chmod, chown, mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { describe, expect, onTestFinished, test } from "vitest";
+import { createExecHost } from "../../exec-host/host.ts";
 import {
   bareConfinement,
   detectConfinement,
   wrapCommand,
 } from "../../exec-host/pool/confinement.ts";
+import { systemClock } from "../../policy/kernel/clock.ts";
+import { silentLog } from "../../policy/kernel/log.ts";
+import { createMetrics } from "../../policy/kernel/metrics.ts";
 import { startSmallEdge, type SmallEdge } from "../support/exec-edge.ts";
-import { eventually } from "../support/exec-pool.ts";
+import { eventually, execContainer, tempDir } from "../support/exec-pool.ts";
 import { availableConfinements, startHost } from "../support/exec-scripts.ts";
 
 const kinds = await availableConfinements();
@@ -121,6 +126,24 @@ describe.for(kinds.map((kind) => [kind.kind, kind] as const))("a script under %s
     );
   });
 
+  test("has what exec.allow gives it, and no more", async () => {
+    const shared = await tempDir();
+    await mkdir(join(shared, "in"));
+    await mkdir(join(shared, "out"));
+    await writeFile(join(shared, "in/note"), "shared");
+    const read = [`${shared}/in/`];
+    const write = [`${shared}/out/`, `${shared}/missing/`];
+    const { edge } = await startProbe({ allow: { childProcess: false, read, write } }, kind);
+    const paths = (name: string): string => JSON.stringify(join(shared, name));
+    const get = `return require("fs").readFileSync(${paths("in/note")}, "utf8");`;
+    expect(await probe(edge, get)).toEqual({ value: "shared" });
+    const put = `require("fs").writeFileSync(${paths("out/made")}, "made");`;
+    expect(await probe(edge, put)).toEqual({ value: null });
+    expect(await readFile(join(shared, "out/made"), "utf8")).toBe("made");
+    const no = `require("fs").writeFileSync(${paths("in/made")}, "made");`;
+    expect(await probe(edge, no)).toHaveProperty("error");
+  });
+
   test.runIf(isRoot)("runs as exec.user without the edge's privileges", async () => {
     const { edge, dataDir, containers } = await startHostFor({ user: "65534:65534" }, kind);
     const seen = await probe(
@@ -141,6 +164,29 @@ async function startHostFor(changes: { user: string }, kind: (typeof kinds)[numb
   await chown(join(setup.dataDir, "containers/a/scripts"), 65534, 65534);
   return setup;
 }
+
+test.runIf(isRoot)(
+  "a data folder with a long path leaves the system's temporary folder alone",
+  async () => {
+    const before = (await stat(tmpdir())).mode;
+    const dataDir = join(await tempDir(), "x".repeat(100));
+    await mkdir(dataDir);
+    const scripts = join(dataDir, "scripts");
+    const containers = new Map([["a", { ...execContainer(scripts), user: "65534:65534" }]]);
+    const host = await createExecHost({
+      clock: systemClock,
+      log: silentLog(),
+      metrics: createMetrics(),
+      dataDir,
+      containers: () => containers,
+    });
+    onTestFinished(() => host.close());
+    await chmod(dirname(dataDir), 0o711);
+    const { origin } = await host.endpoint("a");
+    expect(origin.kind === "unix" && origin.path.startsWith(tmpdir())).toBe(true);
+    expect((await stat(tmpdir())).mode).toBe(before);
+  },
+);
 
 describe("detectConfinement()", () => {
   test("falls back step by step and says what stays open", async () => {
