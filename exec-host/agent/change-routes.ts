@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { LRUCache } from "lru-cache";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import type { Log } from "../../policy/kernel/log.ts";
-import { canonicalJson } from "./confirm-tokens.ts";
+import { canonicalJson } from "./settings/canonical-json.ts";
 import { jsonAnswer } from "./router.ts";
 import type { Router } from "./router.ts";
 import type { ChangeBoard, JsonObject, SettingsScope } from "./seams.ts";

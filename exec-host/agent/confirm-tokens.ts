@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { newToken } from "../../policy/kernel/ids.ts";
 import type { JsonObject } from "./seams.ts";
+import { canonicalJson } from "./settings/canonical-json.ts";
 
 /** How long a token can be used. */
 const LIFETIME_MS = 300_000;
@@ -94,16 +95,4 @@ function digest(text: string): string {
 
 function bind(binding: TokenBinding): string {
   return digest(canonicalJson({ ...binding }));
-}
-
-/** JSON with sorted keys: equal values have equal text. */
-export function canonicalJson(value: unknown): string {
-  if (Array.isArray(value)) {
-    return `[${value.map(canonicalJson).join(",")}]`;
-  }
-  if (typeof value === "object" && value !== null) {
-    const entries = Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1));
-    return `{${entries.map(([key, item]) => `${JSON.stringify(key)}:${canonicalJson(item)}`).join(",")}}`;
-  }
-  return JSON.stringify(value) ?? "null";
 }

@@ -6,7 +6,6 @@ import { compileParams } from "../tools/schema.ts";
 import type { ParamsCheck, SchemaProblem } from "../tools/schema.ts";
 import { failed, text } from "../tools/tool.ts";
 import type { Tool } from "../tools/tool.ts";
-import { canonicalJson } from "./confirm-tokens.ts";
 import type { ConfirmTokens, TokenBinding } from "./confirm-tokens.ts";
 import type { DecisionStep } from "./decisions.ts";
 import { deniedCommand, deniedPath, deniedUrl } from "./deny-list.ts";
@@ -22,6 +21,7 @@ import type {
   ToolResult,
   ToolSettings,
 } from "./seams.ts";
+import { canonicalJson } from "./settings/canonical-json.ts";
 import { judgeShell } from "./shell/judge.ts";
 
 /** What a caller of a run says about its rights, besides the call itself. */

@@ -4,7 +4,7 @@ import type { Log } from "../../policy/kernel/log.ts";
 import { compileParams } from "../tools/schema.ts";
 import { failed, MAX_RESULT_BYTES } from "../tools/tool.ts";
 import type { Tool } from "../tools/tool.ts";
-import { canonicalJson } from "./confirm-tokens.ts";
+import { canonicalJson } from "./settings/canonical-json.ts";
 import { decodeMcpServers } from "./mcp-config.ts";
 import type { McpServer } from "./mcp-config.ts";
 import { createStdioTransport } from "./mcp-stdio.ts";

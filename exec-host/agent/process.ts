@@ -1,8 +1,12 @@
 import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import { readFileSync, readdirSync } from "node:fs";
+import type { Readable } from "node:stream";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { newHex } from "../../policy/kernel/ids.ts";
+import { openOutputPipes } from "./output-pipes.ts";
+import type { OutputPipes } from "./output-pipes.ts";
 
 /** A command line for bash and the limits around it. */
 export interface CommandSpec {
@@ -20,8 +24,8 @@ export interface CommandSpec {
   readonly killGraceMs: number;
   /** Bytes kept of each output; the rest is read and dropped. */
   readonly maxOutputBytes: number;
-  /** Which end of a longer output is kept. */
-  readonly keep: "head" | "tail";
+  /** Which end of a longer output is kept; `ends`: a quarter from the beginning, the rest from the end, and how much is missing. */
+  readonly keep: "head" | "tail" | "ends";
   /** Both outputs in one, in the order they were written; `stderr` is then empty. */
   readonly mergeOutput: boolean;
   /** Put before the command, for example a sandbox launcher; ends where the command's own words begin. */
@@ -45,6 +49,8 @@ export interface CommandOutcome {
 
 /** How long output may trail a process that has ended and whose group has been killed. */
 const DRAIN_MS = 250;
+/** How long a process may take to go after SIGKILL; an uninterruptible one must not hold the call. */
+const STUCK_MS = 2000;
 const RUN_MARK = "INTERPOSE_RUN";
 const PLAIN_BASH = ["bash", "--norc", "--noprofile", "-c"] as const;
 
@@ -54,119 +60,149 @@ const PLAIN_BASH = ["bash", "--norc", "--noprofile", "-c"] as const;
  * left the group is found by the mark in its environment (a process that both leaves and clears it escapes where no
  * sandbox is at hand).
  *
- * Standard input is a pipe or `/dev/null`, never the socket pair Node makes (decision 53).
+ * All three streams are pipes (standard input may be `/dev/null`), never the socket pairs Node makes (decision 53): a
+ * socket cannot be opened by the name `/dev/stderr`.
  */
-export function runCommand(
+export async function runCommand(
   spec: CommandSpec,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<CommandOutcome> {
   const startedAt = clock.monotonic();
-  const mark = newHex(8);
-  if (signal.aborted) {
-    return Promise.resolve(ended("cancelled", null, null, noOutput(), noOutput(), 0));
-  }
-  let child: ChildProcess;
-  try {
-    child = launch(spec, mark);
-  } catch (error) {
-    return Promise.resolve({
-      ...ended("not_launched", null, null, noOutput(), noOutput(), 0),
-      cause: causeOf(error),
-    });
-  }
-  return new Promise((resolve) => {
-    const stdout = collect(spec.maxOutputBytes, spec.keep);
-    const stderr = collect(spec.maxOutputBytes, spec.keep);
-    let stopped: "timed_out" | "cancelled" | null = null;
-    let settled = false;
-
-    child.stdout?.on("data", stdout.add).on("error", ignore);
-    child.stderr?.on("data", stderr.add).on("error", ignore);
-    if (spec.stdin !== null) {
-      child.stdin?.on("error", ignore).end(spec.stdin);
-    }
-
-    const forced = (): void => {
-      killGroup(child, "SIGKILL");
-      killMarked(mark, child.pid);
-    };
-    const stop = (why: "timed_out" | "cancelled"): void => {
-      if (stopped !== null || settled) {
-        return;
-      }
-      stopped = why;
-      if (spec.killGraceMs === 0) {
-        forced();
-        return;
-      }
-      killGroup(child, "SIGTERM");
-      grace = clock.after(spec.killGraceMs, forced);
-    };
-    let grace = clock.after(spec.timeoutMs, () => stop("timed_out"));
-    const deadline = grace;
-    const onAbort = (): void => stop("cancelled");
-    signal.addEventListener("abort", onAbort, { once: true });
-
-    const settle = (outcome: CommandOutcome): void => {
-      if (settled) {
-        return;
-      }
-      settled = true;
-      deadline.cancel();
-      grace.cancel();
-      signal.removeEventListener("abort", onAbort);
-      child.stdin?.destroy();
-      child.stdout?.destroy();
-      child.stderr?.destroy();
-      resolve(outcome);
-    };
-
-    child.once("error", (error) => {
-      const outcome = ended(
-        "not_launched",
-        null,
-        null,
-        stdout,
-        stderr,
-        clock.monotonic() - startedAt,
-      );
-      settle({ ...outcome, cause: causeOf(error) });
-    });
-    child.once("exit", (code, exitSignal) => {
-      forced();
-      const finish = (): void =>
-        settle(
-          ended(
-            stopped ?? "exited",
-            stopped === null ? code : null,
-            exitSignal,
-            stdout,
-            stderr,
-            clock.monotonic() - startedAt,
-          ),
-        );
-      const drained = clock.after(DRAIN_MS, finish);
-      child.once("close", () => {
-        drained.cancel();
-        finish();
-      });
-    });
+  const stdout = collect(spec.maxOutputBytes, spec.keep);
+  const stderr = collect(spec.maxOutputBytes, spec.keep);
+  const ended = (how: Pick<CommandOutcome, "kind"> & Partial<CommandOutcome>): CommandOutcome => ({
+    exitCode: null,
+    signal: null,
+    stdout: stdout.text(),
+    stderr: stderr.text(),
+    truncated: stdout.truncated() || stderr.truncated(),
+    durationMs: Math.round(clock.monotonic() - startedAt),
+    ...how,
   });
+  // a full or missing temporary folder must not keep a guard from running: then with the streams Node makes
+  const pipes = signal.aborted ? null : await openOutputPipes().catch(() => null);
+  const streams: Readable[] = [];
+  try {
+    if (signal.aborted) {
+      return ended({ kind: "cancelled" });
+    }
+    const mark = newHex(12);
+    const child = launch(spec, mark, pipes);
+    const exit = untilExit(child, mark, spec, clock, signal);
+    pipes?.release();
+    for (const [output, stream] of [
+      [stdout, pipes?.stdout ?? child.stdout],
+      [stderr, pipes?.stderr ?? child.stderr],
+    ] as const) {
+      if (stream !== null) {
+        streams.push(stream.on("data", output.add).on("error", ignore));
+      }
+    }
+    if (spec.stdin !== null) {
+      child.stdin?.on("error", ignore).end(spec.stdin); // a command need not read its input
+    }
+    const how = await exit;
+    child.stdin?.destroy();
+    await untilDrained(clock, streams);
+    return ended(how);
+  } catch (error) {
+    return ended({ kind: "not_launched", cause: causeOf(error) });
+  } finally {
+    pipes?.destroy();
+    streams.forEach((stream) => stream.destroy());
+  }
 }
 
-function launch(spec: CommandSpec, mark: string): ChildProcess {
+function launch(spec: CommandSpec, mark: string, pipes: OutputPipes | null): ChildProcess {
   // the outer shell replaces itself; it only turns Node's socket pairs into what the command may see
-  const redirect = `${spec.stdin === null ? "" : " < <(exec cat)"}${spec.mergeOutput ? " 2>&1" : ""}`;
+  const redirect =
+    (spec.stdin === null ? "" : " < <(exec cat)") +
+    (spec.mergeOutput && pipes === null ? " 2>&1" : "");
   const inner = [...(spec.launcher ?? []), ...PLAIN_BASH, spec.command];
   const argv =
     redirect === "" ? inner : [...PLAIN_BASH, `exec "$@"${redirect}`, "interpose", ...inner];
+  const [out, err] = pipes?.childFds ?? (["pipe", spec.mergeOutput ? "ignore" : "pipe"] as const);
   return spawn(argv[0] ?? "bash", argv.slice(1), {
     cwd: spec.cwd,
     env: { ...spec.env, [RUN_MARK]: mark },
     detached: true,
-    stdio: [spec.stdin === null ? "ignore" : "pipe", "pipe", spec.mergeOutput ? "ignore" : "pipe"],
+    stdio: [
+      spec.stdin === null ? "ignore" : "pipe",
+      out,
+      spec.mergeOutput && pipes !== null ? out : err,
+    ],
   });
+}
+
+type Exit = Pick<CommandOutcome, "kind"> & Partial<CommandOutcome>;
+
+/** Resolves when the process has ended or is given up, with everything it started killed. */
+function untilExit(
+  child: ChildProcess,
+  mark: string,
+  spec: CommandSpec,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<Exit> {
+  return new Promise((resolve) => {
+    let stopped: "timed_out" | "cancelled" | null = null;
+    const forced = (): void => {
+      killGroup(child, "SIGKILL");
+      killMarked(mark, child.pid);
+    };
+    const finish = (how: Exit): void => {
+      deadline.cancel();
+      grace?.cancel();
+      signal.removeEventListener("abort", onAbort);
+      forced();
+      resolve(how);
+    };
+    const giveUp = (): void => {
+      forced();
+      grace = clock.after(STUCK_MS, () => finish({ kind: stopped ?? "exited", signal: "SIGKILL" }));
+    };
+    const stop = (why: "timed_out" | "cancelled"): void => {
+      if (stopped !== null) {
+        return;
+      }
+      stopped = why;
+      if (spec.killGraceMs === 0) {
+        giveUp();
+        return;
+      }
+      killGroup(child, "SIGTERM");
+      grace = clock.after(spec.killGraceMs, giveUp);
+    };
+    const onAbort = (): void => stop("cancelled");
+    let grace: ReturnType<Clock["after"]> | undefined;
+    const deadline = clock.after(spec.timeoutMs, () => stop("timed_out"));
+    signal.addEventListener("abort", onAbort, { once: true });
+    child.once("error", (error) => {
+      if (child.pid === undefined) {
+        finish({ kind: "not_launched", cause: causeOf(error) });
+      }
+    });
+    child.once("exit", (code, exitSignal) =>
+      finish({
+        kind: stopped ?? "exited",
+        exitCode: stopped === null ? code : null,
+        signal: exitSignal,
+      }),
+    );
+  });
+}
+
+/** The last output may still be in the pipe; a process that escaped with a copy of it is not waited for. */
+async function untilDrained(clock: Clock, streams: readonly Readable[]): Promise<void> {
+  const open = streams.filter((stream) => !stream.closed && !stream.readableEnded);
+  const drained = Promise.all(open.map((stream) => once(stream, "close").catch(ignore)));
+  let timer: ReturnType<Clock["after"]> | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = clock.after(DRAIN_MS, resolve);
+  });
+  await Promise.race([drained, late]);
+  timer?.cancel();
 }
 
 /** Kills the group of a process that was started detached; a group that is gone is fine. */
@@ -241,61 +277,53 @@ interface Output {
   readonly truncated: () => boolean;
 }
 
-function noOutput(): Output {
-  return collect(0, "head");
-}
+/** Keeps at most `limit` bytes of a stream of any length. */
+function collect(limit: number, keep: CommandSpec["keep"]): Output {
+  const headLimit = keep === "head" ? limit : keep === "ends" ? Math.floor(limit / 4) : 0;
+  const tailLimit = limit - headLimit;
+  const head: Buffer[] = [];
+  let headBytes = 0;
+  let tail: Buffer[] = [];
+  let tailBytes = 0;
+  let total = 0;
 
-function collect(limit: number, keep: "head" | "tail"): Output {
-  let chunks: Buffer[] = [];
-  let size = 0;
-  let dropped = false;
+  const trim = (): void => {
+    const joined = Buffer.concat(tail, tailBytes);
+    tail = [Buffer.from(joined.subarray(Math.max(0, tailBytes - tailLimit)))];
+    tailBytes = Math.min(tailBytes, tailLimit);
+  };
+
   return {
     add(chunk) {
-      if (keep === "head") {
-        const room = limit - size;
-        dropped ||= chunk.length > room;
-        if (room > 0) {
-          // a copy: the slice would keep the whole read buffer alive
-          chunks.push(Buffer.from(chunk.subarray(0, room)));
-          size += Math.min(room, chunk.length);
-        }
-        return;
+      total += chunk.length;
+      const room = headLimit - headBytes;
+      if (room > 0) {
+        // a copy: the slice would keep the whole read buffer alive
+        const part = Buffer.from(chunk.subarray(0, room));
+        head.push(part);
+        headBytes += part.length;
       }
-      chunks.push(chunk);
-      size += chunk.length;
-      if (size > 2 * limit + 65_536) {
-        chunks = [Buffer.from(Buffer.concat(chunks).subarray(size - limit))];
-        size = limit;
-        dropped = true;
+      const rest = chunk.subarray(Math.max(0, room));
+      if (tailLimit > 0 && rest.length > 0) {
+        tail.push(rest);
+        tailBytes += rest.length;
+        if (tailBytes > 2 * tailLimit + 65_536) {
+          trim();
+        }
       }
     },
     text() {
-      const all = Buffer.concat(chunks);
-      if (all.length > limit) {
-        dropped = true;
+      trim();
+      const missing = total - headBytes - tailBytes;
+      const kept = [...head, ...tail];
+      if (missing === 0 || keep !== "ends") {
+        return Buffer.concat(kept).toString("utf8");
       }
-      return all.subarray(Math.max(0, all.length - limit)).toString("utf8");
+      const first = Buffer.concat(head).toString("utf8");
+      const last = Buffer.concat(tail).toString("utf8");
+      return `${first}\n[… ${missing} bytes left out …]\n${last}`;
     },
-    truncated: () => dropped || size > limit,
-  };
-}
-
-function ended(
-  kind: CommandOutcome["kind"],
-  exitCode: number | null,
-  signal: string | null,
-  stdout: Output,
-  stderr: Output,
-  durationMs: number,
-): CommandOutcome {
-  return {
-    kind,
-    exitCode,
-    signal,
-    stdout: stdout.text(),
-    stderr: stderr.text(),
-    truncated: stdout.truncated() || stderr.truncated(),
-    durationMs,
+    truncated: () => total > limit,
   };
 }
 

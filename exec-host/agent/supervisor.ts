@@ -12,7 +12,7 @@ import { newHex } from "../../policy/kernel/ids.ts";
 import type { Log } from "../../policy/kernel/log.ts";
 import type { Metrics } from "../../policy/kernel/metrics.ts";
 import type { RateLimit } from "./caps.ts";
-import { canonicalJson } from "./confirm-tokens.ts";
+import { canonicalJson } from "./settings/canonical-json.ts";
 import { EDGE_AUTH_FIELD, edgeAuthField } from "./edge-auth.ts";
 import { killProcessesWith } from "./process.ts";
 import { decodeGatewayMessage, PROTOCOL_VERSION } from "./protocol.ts";

@@ -122,6 +122,14 @@ describe("runCommand()", () => {
     expect(ignored.outcome).toMatchObject({ kind: "exited", exitCode: 0 });
   });
 
+  test("both outputs can be opened by their names, together and apart", async ({ expect }) => {
+    const command = "echo out > /dev/stdout; echo err > /dev/stderr";
+    const together = await start(command);
+    expect(together.outcome).toMatchObject({ exitCode: 0, stdout: "out\nerr\n" });
+    const apart = await start(command, { mergeOutput: false });
+    expect(apart.outcome).toMatchObject({ exitCode: 0, stdout: "out\n", stderr: "err\n" });
+  });
+
   test("nothing of our environment reaches the command, nor do start-up files", async ({
     expect,
   }) => {

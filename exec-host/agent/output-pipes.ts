@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { promisify } from "node:util";
 
 /**
- * Output streams of a hook as real pipes. Node makes sockets where one asks it for pipes, and on a socket `> /dev/stderr`, which is
+ * Output streams of a command as real pipes. Node makes sockets where one asks it for pipes, and on a socket `> /dev/stderr`, which is
  * how many hooks say their reason, fails in the child.
  */
 export interface OutputPipes {
@@ -29,7 +29,7 @@ const run = promisify(execFile);
  * @throws when the platform has no fifos, no descriptors are left, or the temporary folder cannot be written.
  */
 export async function openOutputPipes(): Promise<OutputPipes> {
-  const folder = await mkdtemp(join(tmpdir(), "interpose-hook-"));
+  const folder = await mkdtemp(join(tmpdir(), "interpose-out-"));
   const fds: number[] = [];
   const opened = (path: string, flags: number): number => {
     const fd = openSync(path, flags);
