@@ -83,118 +83,122 @@ function deliver(port: number, bytes: Buffer, cuts: readonly number[]): Promise<
   });
 }
 
-const methods = fc.constantFrom(
-  "GET",
-  "POST",
-  "PUT",
-  "DELETE",
-  "OPTIONS",
-  "HEAD",
-  "PATCH",
-  "PROPFIND",
-  "get",
-  "GET ",
-  " GET",
-  "G\tET",
+/** Mostly the first list, so that most streams get somewhere; now and then the second. */
+function mostly<T>(good: readonly T[], odd: readonly T[], weight = 12): fc.Arbitrary<T> {
+  return fc.oneof(
+    { weight, arbitrary: fc.constantFrom(...good) },
+    { weight: 1, arbitrary: fc.constantFrom(...odd) },
+  );
+}
+
+const methods = mostly(
+  ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "PROPFIND"],
+  ["get", "GET ", " GET", "G\tET", ""],
 );
-const targets = fc.constantFrom(
-  "/",
-  "/a?b",
-  "*",
-  "http://h/x",
-  "/%00",
-  "/a b",
-  "//x",
-  "/\x01",
-  "/\x80",
-  "",
-  "/a#b",
+const targets = mostly(
+  ["/", "/a?b", "*", "http://h/x", "//x", "/a#b"],
+  ["/%00", "/a b", "/\x01", "/\x80", ""],
 );
-const versions = fc.constantFrom(
-  "HTTP/1.1",
-  "HTTP/1.1",
-  "HTTP/1.1",
-  "HTTP/1.0",
-  "HTTP/1.2",
-  "http/1.1",
-  "HTTP/2.0",
-  "HTTP/1.1 ",
-  "HTTP/01.1",
+const versions = mostly(
+  ["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0"],
+  ["HTTP/1.2", "http/1.1", "HTTP/2.0", "HTTP/1.1 ", "HTTP/01.1", "HTTP/0.9", ""],
 );
-const lines = fc.constantFrom(
-  "Host: h",
-  "Content-Length: 5",
-  "Content-Length: 0",
-  "Content-Length: +5",
-  "Content-Length: 5, 5",
-  "Content-Length:5",
-  "content-length: 05",
-  "Content-Length: 0x5",
-  "Content-Length: 5 ",
-  "Content-Length: ",
-  "Content-Length : 5",
-  "Transfer-Encoding: chunked",
-  "Transfer-Encoding: Chunked",
-  "Transfer-Encoding: chunked, chunked",
-  "Transfer-Encoding: gzip, chunked",
-  "Transfer-Encoding: identity",
-  "Transfer-Encoding:\tchunked",
-  "Transfer-Encoding : chunked",
-  "Transfer-Encoding: chunked\x0b",
-  "Transfer_Encoding: chunked",
-  "\tTransfer-Encoding: chunked",
-  " folded",
-  "X: a\x00b",
-  "X: a\rb",
-  "X: \x80\xff",
-  "X:",
-  ": x",
-  "X",
-  "X y: 1",
-  "Connection: close",
-  "Connection: keep-alive",
-  "Expect: 100-continue",
-  "Upgrade: h2c",
+const ends = mostly(["\r\n"], ["\n", "\r", "\r\r\n", ""], 40);
+const fieldLine = fc.tuple(
+  mostly(
+    [
+      "Host: h",
+      "X: a",
+      "X: \x80\xff",
+      "X:",
+      "Accept:\t*/*",
+      "Connection: keep-alive",
+      "Expect: 100-continue",
+      "Upgrade: h2c",
+      "Cookie: a=b; c",
+    ],
+    [
+      "Content-Length : 5",
+      "Transfer-Encoding : chunked",
+      "\tTransfer-Encoding: chunked",
+      " folded",
+      "X: a\x00b",
+      "X: a\rb",
+      ": x",
+      "X",
+      "X y: 1",
+      "Connection: close",
+      "Transfer_Encoding: chunked",
+      "X\x80: y",
+    ],
+  ),
+  ends,
 );
-const bodies = fc.constantFrom(
-  "",
-  "hello",
-  "5\r\nhello\r\n0\r\n\r\n",
-  "5\nhello\n0\n\n",
-  "5;x=y\r\nhello\r\n0\r\n\r\n",
-  "05\r\nhello\r\n0\r\n\r\n",
-  "5 \r\nhello\r\n0\r\n\r\n",
-  "0x5\r\nhello\r\n0\r\n\r\n",
-  "5\r\nhelloX\r\n0\r\n\r\n",
-  "-5\r\nhello\r\n0\r\n\r\n",
-  "0\r\nX: y\r\n\r\n",
-  "0\r\nX : y\r\n\r\n",
-  "FFFFFFFFFFFFFFFFF\r\n",
-  "0\r\n\r\n",
-  "5\r\nhello\r\n0\r\n",
+/** A framing field with the body that it announces, or something else. */
+const framed = mostly(
+  [
+    ["", ""],
+    ["Content-Length: 0", ""],
+    ["Content-Length: 5", "hello"],
+    ["Content-Length:5", "hello"],
+    ["content-length: 05", "hello"],
+    ["Content-Length: 5 ", "hello"],
+    ["Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: Chunked", "05\r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding:\tchunked", "5;x=y\r\nhello\r\n0\r\nX: y\r\n\r\n"],
+    ["transfer-encoding: chunked ", "1\r\nh\r\n4\r\nello\r\n000\r\n\r\n"],
+  ],
+  [
+    ["Content-Length: +5", "hello"],
+    ["Content-Length: 5, 5", "hello"],
+    ["Content-Length: 0x5", "hello"],
+    ["Content-Length: ", "hello"],
+    ["Content-Length: 5\r\nContent-Length: 5", "hello"],
+    ["Content-Length: 5\r\nTransfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: chunked\r\nContent-Length: 5", "5\r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: chunked, chunked", "5\r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: gzip, chunked", "5\r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: identity", "hello"],
+    ["Transfer-Encoding: chunked\x0b", "5\r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: chunked", "5\nhello\n0\n\n"],
+    ["Transfer-Encoding: chunked", "5 \r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: chunked", "0x5\r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: chunked", "5\r\nhelloX\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: chunked", "-5\r\nhello\r\n0\r\n\r\n"],
+    ["Transfer-Encoding: chunked", "0\r\nX : y\r\n\r\n"],
+    ["Transfer-Encoding: chunked", "FFFFFFFFFFFFFFFFF\r\nhello"],
+    ["Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n"],
+    ["Transfer-Encoding: chunked", '5;a="\r\n"\r\nhello\r\n0\r\n\r\n'],
+    ["Content-Length: 3", "hello"],
+  ],
+  4,
 );
-const ends = fc.constantFrom("\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\n", "\r");
 const message = fc
   .tuple(
     methods,
     targets,
     versions,
-    fc.array(fc.tuple(lines, ends), { maxLength: 5 }),
+    fc.array(fieldLine, { maxLength: 3 }),
+    framed,
     ends,
-    bodies,
-    fc.constantFrom("", "", "\r\n", "\n", "\r\n\r\n"),
+    mostly([""], ["\r\n", "\n", "\r\n\r\n"]),
   )
-  .map(
-    ([method, target, version, head, end, body, before]) =>
-      `${before}${method} ${target} ${version}\r\n${head.map((l) => l.join("")).join("")}${end}${body}`,
-  );
+  .map(([method, target, version, head, [framing, body], end, before]) => {
+    const lines = [`${method} ${target} ${version}\r\n`, ...head.map((line) => line.join(""))];
+    return `${before}${lines.join("")}${framing === "" ? "" : `${framing}\r\n`}${end}${body}`;
+  });
 const mutation = fc.tuple(
   fc.nat(),
   fc.constantFrom("insert", "delete", "replace"),
   fc.constantFrom("\r", "\n", "\0", " ", "\t", ":", "\x80", "0", "a", ";", ","),
 );
 const stream = fc
-  .tuple(fc.array(message, { minLength: 1, maxLength: 3 }), fc.array(mutation, { maxLength: 3 }))
+  .tuple(
+    fc.array(message, { minLength: 1, maxLength: 3 }),
+    mostly([0, 0, 0, 1], [2, 3]).chain((count) =>
+      fc.array(mutation, { minLength: count, maxLength: count }),
+    ),
+  )
   .map(([messages, mutations]) => {
     let text = messages.join("");
     for (const [at, kind, char] of mutations) {
@@ -207,7 +211,7 @@ const stream = fc
 
 test(
   "no bytes are read as requests that llhttp's strict mode reads otherwise or refuses",
-  { timeout: 120_000 },
+  { timeout: 600_000 },
   async ({ expect }) => {
     const reference = await startReference();
     const ours: Seen[] = [];
@@ -260,6 +264,6 @@ test(
       }),
       { numRuns: RUNS },
     );
-    expect(compared).toBeGreaterThan(RUNS / 20); // enough of the streams say something
+    expect(compared).toBeGreaterThan(RUNS / 2); // enough of the streams say something
   },
 );
