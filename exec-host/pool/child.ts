@@ -98,7 +98,11 @@ export function nodeFlags(spec: ChildSpec, ownPaths: readonly string[]): string[
   return flags;
 }
 
-/** Starts a worker. The environment is empty; `given` replaces the worker's program in tests. */
+/**
+ * Starts a worker. The environment is empty; `given` replaces the worker's program in tests.
+ *
+ * @throws when no process can be made at all; a program that cannot run is told by `exit`.
+ */
 export function startChild(
   clock: Clock,
   spec: ChildSpec,
@@ -122,7 +126,11 @@ export function startChild(
     stdio,
     ...(command.user === null ? {} : { uid: command.user.uid, gid: command.user.gid }),
   });
-  const channel = process_.stdio[3] as Duplex;
+  const channel = (process_.stdio as typeof process_.stdio | undefined)?.[3] as Duplex | undefined;
+  if (!channel) {
+    process_.on("error", () => {}); // comes later and says no more than this does
+    throw new Error("no process can be started: this one has too many open files");
+  }
   let gone = false;
   let spent = 0;
   let held = false;
@@ -147,7 +155,7 @@ export function startChild(
       return;
     }
     if (message.type === "ready") {
-      enginePid = findLeaf(process_.pid ?? 0);
+      enginePid ??= findLeaf(process_.pid ?? 0);
     }
     handlers.message(message);
   });

@@ -132,73 +132,75 @@ export function startWorker(
     child.kill();
   };
 
-  const child: Child = startChild(
-    clock,
-    {
-      role: deps.role,
-      cwd: manages ? logsDir : dataDir,
-      readPaths: manages ? [`${logsDir}/`] : [`${scriptsRoot}/`, ...container.allow.read],
-      writePaths: manages
-        ? [`${scriptsRoot}/`, `${socketDir}/`]
-        : [`${dataDir}/`, `${socketDir}/`, ...container.allow.write],
-      heapMb: Math.max(MIN_HEAP_MB, container.memoryMb - RUNTIME_MB),
-      allowChildProcess: !manages && container.allow.childProcess,
-      user,
-      confinement: deps.confinement,
-    },
-    {
-      message(message) {
-        if (state === "gone") {
-          return;
-        }
-        switch (message.type) {
-          case "ready":
-            if (message.version !== PROTOCOL_VERSION) {
-              end("crash", `speaks protocol version ${message.version}`);
-            } else if (state === "starting") {
-              state = "ready";
-              baseBytes = residentBytes(child.enginePid() ?? 0) ?? 0;
-              startTimer.cancel();
-              ready.resolve();
-            }
-            return;
-          case "failed":
-            end("crash", message.message);
-            return;
-          case "pong":
-            active = message.active;
-            if (message.seq === seq) {
-              pingAt = null;
-            }
-            return;
-          case "logs":
-          case "executions":
-          case "ended":
-            events.message(message);
-        }
+  const child: Child = orRemove(socketDir, () =>
+    startChild(
+      clock,
+      {
+        role: deps.role,
+        cwd: manages ? logsDir : dataDir,
+        readPaths: manages ? [`${logsDir}/`] : [`${scriptsRoot}/`, ...container.allow.read],
+        writePaths: manages
+          ? [`${scriptsRoot}/`, `${socketDir}/`]
+          : [`${dataDir}/`, `${socketDir}/`, ...container.allow.write],
+        heapMb: Math.max(MIN_HEAP_MB, container.memoryMb - RUNTIME_MB),
+        allowChildProcess: !manages && container.allow.childProcess,
+        user,
+        confinement: deps.confinement,
       },
-      output(line) {
-        lastOutput = line;
-        sawHeapLimit ||= line.includes("heap out of memory");
-        events.output(line);
+      {
+        message(message) {
+          if (state === "gone") {
+            return;
+          }
+          switch (message.type) {
+            case "ready":
+              if (message.version !== PROTOCOL_VERSION) {
+                end("crash", `speaks protocol version ${message.version}`);
+              } else if (state === "starting") {
+                state = "ready";
+                baseBytes = residentBytes(child.enginePid() ?? 0) ?? 0;
+                startTimer.cancel();
+                ready.resolve();
+              }
+              return;
+            case "failed":
+              end("crash", message.message);
+              return;
+            case "pong":
+              active = message.active;
+              if (message.seq === seq) {
+                pingAt = null;
+              }
+              return;
+            case "logs":
+            case "executions":
+            case "ended":
+              events.message(message);
+          }
+        },
+        output(line) {
+          lastOutput = line;
+          sawHeapLimit ||= line.includes("heap out of memory");
+          events.output(line);
+        },
+        violation: (detail) => end("crash", `broke the channel protocol: ${detail}`),
+        exit(exit) {
+          startTimer.cancel();
+          const early = state === "starting";
+          state = "gone";
+          const detail =
+            endReason === null
+              ? `exited with ${exit.signal ?? `code ${exit.code ?? "?"}`}${early ? ` before it was ready: ${lastOutput.slice(0, 300)}` : ""}`
+              : endDetail;
+          const reason = endReason ?? (sawHeapLimit ? "memory" : "crash");
+          rmSync(socketDir, { recursive: true, force: true });
+          ready.reject(new Error(`worker ended before it was ready: ${detail}`));
+          gone.resolve();
+          events.end(reason, detail);
+        },
       },
-      violation: (detail) => end("crash", `broke the channel protocol: ${detail}`),
-      exit(exit) {
-        startTimer.cancel();
-        const early = state === "starting";
-        state = "gone";
-        const detail =
-          endReason === null
-            ? `exited with ${exit.signal ?? `code ${exit.code ?? "?"}`}${early ? ` before it was ready: ${lastOutput.slice(0, 300)}` : ""}`
-            : endDetail;
-        const reason = endReason ?? (sawHeapLimit ? "memory" : "crash");
-        rmSync(socketDir, { recursive: true, force: true });
-        ready.reject(new Error(`worker ended before it was ready: ${detail}`));
-        gone.resolve();
-        events.end(reason, detail);
-      },
-    },
-    deps.entry,
+      deps.entry,
+    ),
   );
   const startTimer = clock.after(deps.startMs, () =>
     end("crash", `was not ready within ${deps.startMs} ms`),
@@ -283,6 +285,16 @@ export function startWorker(
 export function parseUser(text: string | null): { uid: number; gid: number } | null {
   const match = text === null ? null : /^(\d{1,9}):(\d{1,9})$/.exec(text);
   return match === null ? null : { uid: Number(match[1]), gid: Number(match[2]) };
+}
+
+/** What `make` gives; when it throws, the folder made for it goes. */
+function orRemove<T>(folder: string, make: () => T): T {
+  try {
+    return make();
+  } catch (cause) {
+    rmSync(folder, { recursive: true, force: true });
+    throw cause;
+  }
 }
 
 /** A scripts root that is not there yet is made, so that the first script can be written into it. */
