@@ -1,5 +1,7 @@
+import { execFile } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import type { Metrics } from "../../policy/kernel/metrics.ts";
 import { ask, eventually, execContainer, FAKE_WORKER, startPool } from "../support/exec-pool.ts";
@@ -156,6 +158,21 @@ describe("createExecPool()", () => {
     const { pool } = await startPool({}, { entry: join(import.meta.dirname, "nothing.ts") });
     await expect(async () => await pool.endpoint("a")).rejects.toThrow("before it was ready");
     expect(pool.status().failing[0]?.container).toBe("a");
+  });
+
+  test("refuses while this process has no file descriptor left, and starts workers again later", async () => {
+    const program = join(import.meta.dirname, "../support/exec-many-files.ts");
+    const { stdout } = await promisify(execFile)("/bin/sh", [
+      "-c",
+      'ulimit -n 80; exec "$@"',
+      "sh",
+      process.execPath,
+      program,
+      FAKE_WORKER,
+    ]);
+    const { refused, later } = JSON.parse(stdout) as { refused: string; later: string };
+    expect(refused).not.toBe("started");
+    expect(later).toBe("started");
   });
 
   test("leaves no process and no socket behind after close()", async () => {
