@@ -2,7 +2,8 @@ import { AsyncLocalStorage } from "node:async_hooks";
 import type { DispatchOutcomeName, Envelope } from "../../dispatcher/envelope.ts";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../../policy/kernel/errors.ts";
 import type { LogSubject } from "./journal.ts";
-import { HostResponse, type HostRequest } from "./host-message.ts";
+import type { HostRequest } from "./host-request.ts";
+import { answerInstead, isHeadOut, type HostResponse } from "./host-response.ts";
 
 /** Whose code is running: found by `console`, `process.env` and the handlers of stray failures. */
 export const currentCall = new AsyncLocalStorage<Call>();
@@ -65,11 +66,10 @@ export class Call implements LogSubject {
     this.auditId = envelope.kind === "hook" ? envelope.auditId : null;
     this.startedAt = now.wall;
     this.started = now.monotonic;
-    res.watchHead((status) => this.#tellHead(status));
   }
 
-  /** Only a hook's outcome is of interest to the edge; an ordinary call is recorded by its status. */
-  #tellHead(status: number): DispatchOutcomeName | null {
+  /** A final head is about to be sent. Only a hook's outcome is of interest to the edge; an ordinary call is recorded by its status. */
+  tellHead(status: number): DispatchOutcomeName | null {
     this.#status = status;
     this.#headOutcome = this.#outcome ?? this.#ownOutcome(status);
     return this.envelope.kind === "hook" ? this.#headOutcome : null;
@@ -164,7 +164,7 @@ export class Call implements LogSubject {
    */
   refuse(code: ErrorCode, outcome?: DispatchOutcomeName): void {
     const ends = outcome ?? OUTCOME_OF[code] ?? "script_error";
-    if (this.res.isHeadOut || this.res.destroyed) {
+    if (isHeadOut(this.res) || this.res.destroyed) {
       this.cut(ends === "timed_out" ? "truncated" : ends);
       return;
     }
@@ -180,7 +180,7 @@ export class Call implements LogSubject {
     }
     const body = Buffer.from(errorBody(code, undefined, this.auditId ?? undefined));
     try {
-      HostResponse.prototype.answerInstead.call(this.res, statusOf(code), fields, body);
+      answerInstead(this.res, statusOf(code), fields, body);
     } catch {
       this.cut(ends); // a script broke its response beyond use; the client must not wait for it
     }

@@ -1,6 +1,6 @@
 import type { BodySource } from "../../policy/kernel/exchange.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import { toBytes } from "./host-message.ts";
+import { toBytes } from "./bytes.ts";
 import { bytesSource } from "./request-body.ts";
 import type { EncodedBody } from "./upstream-request.ts";
 

@@ -8,6 +8,7 @@ import type { Call } from "./call.ts";
 import type { Deployment, Deployments } from "./deployments.ts";
 import { createHookMetadata, type HookMetadata } from "./hook.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
+import { isHeadOut } from "./host-response.ts";
 import type { Journal } from "./journal.ts";
 import type { LoadedScript } from "./load.ts";
 import type { Location, LocateScript } from "./locate.ts";
@@ -316,7 +317,7 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
       return;
     }
     journal.log(call, isPathRefusal(error) ? "warn" : "error", describeError(error));
-    if (call.pathRefused && !call.res.isHeadOut) {
+    if (call.pathRefused && !isHeadOut(call.res)) {
       call.refuse("HOOK_BAD_PATH");
       return;
     }

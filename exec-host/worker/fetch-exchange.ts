@@ -15,6 +15,8 @@ export interface FetchRequest {
   readonly redirect: "follow" | "error" | "manual";
   readonly signal: AbortSignal;
   readonly decodes: boolean;
+  /** Made by the script itself, whose responses know whether they were decoded. */
+  readonly isScripts: boolean;
 }
 
 const MAX_REDIRECTS = 20;
@@ -220,7 +222,8 @@ function toResponse(
   }
   const shown = new URL(request.url);
   shown.hash = "";
-  return trackResponse(response, isDecoded ? "decoded" : "raw", {
+  const origin = isDecoded ? "decoded" : "raw";
+  return trackResponse(response, request.isScripts ? origin : "foreign", {
     isService: false,
     url: shown.href,
     redirected: wasRedirected,

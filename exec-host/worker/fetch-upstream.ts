@@ -3,7 +3,7 @@ import type { OutgoingCall } from "../../policy/kernel/http1/types.ts";
 import { encodeBody } from "./encode-body.ts";
 import type { HookCall } from "./hook.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import type { HostRequest } from "./host-message.ts";
+import type { HostRequest } from "./host-request.ts";
 import { attachBody, IncomingBody } from "./incoming-body.ts";
 import { readOverrides } from "./overrides.ts";
 import { trackResponse } from "./response-origin.ts";

@@ -4,7 +4,8 @@ import type { OutgoingCall } from "../../policy/kernel/http1/types.ts";
 import { encodeAnswer, encodeBody } from "./encode-body.ts";
 import type { HookCall } from "./hook.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import type { HostResponse, HostRequest } from "./host-message.ts";
+import type { HostRequest } from "./host-request.ts";
+import { isHeadOut, sendHead, type HostResponse } from "./host-response.ts";
 import {
   checkHeaders,
   readOverrides,
@@ -115,13 +116,13 @@ function startAnswer(
   }
   hook.call.isForwarded = true;
   res.sendDate = false;
-  res.sendHead(head.status, head.reason, fields);
+  sendHead(res, head.status, head.reason, fields);
   if (isBodyless || length === 0) {
     return;
   }
   // A stream may stay silent for long after its head; a short answer has its first bytes in this same turn.
   process.nextTick(() => {
-    if (!res.isHeadOut && !res.destroyed) {
+    if (!isHeadOut(res) && !res.destroyed) {
       res.flushHeaders();
     }
   });
@@ -208,6 +209,6 @@ function sendAnswer(
   if (answer.status !== 204 && answer.status !== 304) {
     fields.push("Content-Length", String(body.bytes.length));
   }
-  res.sendHead(answer.status, "", fields);
+  sendHead(res, answer.status, "", fields);
   res.end(answer.status === 204 || answer.status === 304 ? undefined : body.bytes);
 }

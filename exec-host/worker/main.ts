@@ -10,11 +10,12 @@ import { createDeployments } from "./deployments.ts";
 import { createExecutor } from "./execute.ts";
 import { publishGlobals } from "./globals.ts";
 import { harden } from "./harden.ts";
-import { HostRequest, HostResponse } from "./host-message.ts";
+import { HostRequest } from "./host-request.ts";
+import { HostResponse } from "./host-response.ts";
 import { createJournal } from "./journal.ts";
 import { createScriptLocator } from "./locate.ts";
 import { warmUp } from "./modules.ts";
-import { createScriptFetch } from "./script-fetch.ts";
+import { createForeignFetch, createScriptFetch } from "./script-fetch.ts";
 import { describeError, installConsole } from "./script-console.ts";
 import { createScriptEnvironments } from "./script-env.ts";
 import { createServer, type Server } from "./serve.ts";
@@ -83,7 +84,7 @@ function start(message: StartMessage): void {
     watchStrayFailures();
     watchExit();
     installConsole(journal);
-    publishGlobals();
+    publishGlobals({ fetch: createForeignFetch(clock) });
     harden(message.env);
     listen(message, server);
   } catch (error) {

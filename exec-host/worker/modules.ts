@@ -249,7 +249,7 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
   function requireModule(owner: ModuleOwner, specifier: string): unknown {
     const target = locate(owner, specifier, "require");
     if (target.kind === "builtin") {
-      return nodeRequire(target.name) as unknown;
+      return requireBuiltin(target.name);
     }
     const record = obtain(owner, target.file);
     if (record.common !== null) {
@@ -332,7 +332,7 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
     if (known !== undefined) {
       return known;
     }
-    const module = synthetic(name, nodeRequire(name));
+    const module = synthetic(name, requireBuiltin(name));
     builtins.set(name, module);
     return module;
   }
@@ -376,6 +376,13 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
       return module.namespace;
     },
   };
+}
+
+/** Scripts that were written for Bun find its `fetch` by this name; it is the one of helper modules. */
+const BUN = { fetch: (...args: Parameters<typeof fetch>) => globalThis.fetch(...args) };
+
+function requireBuiltin(name: string): unknown {
+  return name === "bun" ? BUN : nodeRequire(name);
 }
 
 async function evaluated(module: Module): Promise<Module> {

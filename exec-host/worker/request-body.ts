@@ -1,6 +1,7 @@
 import type { BodySink, BodySource } from "../../policy/kernel/exchange.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import { toBytes, type HostRequest } from "./host-message.ts";
+import { toBytes } from "./bytes.ts";
+import type { HostRequest } from "./host-request.ts";
 
 /** How the host treats the body of a call. */
 export interface BodyState {

@@ -1,6 +1,6 @@
 import type { FieldLines } from "../../policy/kernel/exchange.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import type { HostRequest } from "./host-message.ts";
+import type { HostRequest } from "./host-request.ts";
 import { isSendableValue } from "./overrides.ts";
 
 type Headers = Record<string, string | readonly string[] | undefined>;

@@ -1,5 +1,5 @@
 import type { Call } from "./call.ts";
-import { toBytes } from "./host-message.ts";
+import { toBytes } from "./bytes.ts";
 import { sendResponse, sendTextStream } from "./send-response.ts";
 
 /**

@@ -17,7 +17,7 @@ let isPatched = false;
 /** Notes the origin of a response we made, and of the copies its own `clone()` makes. */
 export function trackResponse(
   response: Response,
-  origin: "raw" | "decoded",
+  origin: "raw" | "decoded" | "foreign",
   described: { readonly isService: boolean; readonly url?: string; readonly redirected?: boolean },
 ): Response {
   patchPrototype();
@@ -75,12 +75,10 @@ export function originOf(response: Response): ResponseOrigin {
   return known === undefined || known === "foreign" ? foreignOrigin(response) : known;
 }
 
-/** A foreign fetch decodes codings it knows, also several in a row; without one its bytes are as they were. */
+/** A foreign fetch decodes one coding that it knows; without one, or with several, its bytes are as they were. */
 function foreignOrigin(response: Response): ResponseOrigin {
   const codings = listCodings(response.headers.get("content-encoding"));
-  return codings.length > 0 && codings.every((coding) => DECODABLE.has(coding))
-    ? "foreign"
-    : "built";
+  return codings.length === 1 && DECODABLE.has(codings[0]!) ? "foreign" : "built";
 }
 
 export function isFromService(response: Response): boolean {

@@ -1,5 +1,5 @@
 import { boundaryOf, parseMultipart, type MultipartForm } from "../scripts/multipart.ts";
-import type { HostRequest } from "./host-message.ts";
+import type { HostRequest } from "./host-request.ts";
 
 /**
  * Gives a script its buffered body: `req.rawBody` at once, `req.body` and `req.files` when they are looked at, so

@@ -13,6 +13,25 @@ import { readRequestBody, type RequestContent } from "./fetch-request-body.ts";
  * classes than the runtime's, so every argument and result would have to be converted, and the codings hidden from it.)
  */
 export function createScriptFetch(clock: Clock): ScriptScope {
+  const scriptFetch = createFetch(clock, true);
+  return { fetch: scriptFetch, Bun: Object.freeze({ fetch: scriptFetch }) };
+}
+
+/**
+ * The `fetch` of everything that is not the script itself: helper modules, packages, `import("bun")`. It takes the
+ * same arguments, `decompress` included, but its responses do not know what was done to their bytes, so that they
+ * count as decoded.
+ */
+export function createForeignFetch(clock: Clock): ScriptFetch {
+  return createFetch(clock, false);
+}
+
+type ScriptFetch = (input: unknown, init?: unknown) => Promise<Response>;
+
+/** Taken before ours becomes the global. */
+const runtimeFetch = globalThis.fetch;
+
+function createFetch(clock: Clock, isScripts: boolean): ScriptFetch {
   let client: Http1Client | null = null;
   const connect = (): Http1Client =>
     (client ??= createHttp1Client({ clock, tls: { rejectUnauthorized: true } }));
@@ -22,24 +41,24 @@ export function createScriptFetch(clock: Clock): ScriptScope {
     try {
       const decodes = wantsDecoding(input, init);
       const { request, content } = readArguments(input, init);
-      return run(connect, request, content, decodes);
+      return run(connect, request, content, { decodes, isScripts });
     } catch (error) {
       return Promise.reject(error instanceof Error ? error : new TypeError(String(error)));
     }
   }
   Object.defineProperty(scriptFetch, "name", { value: "fetch" });
-  return { fetch: scriptFetch, Bun: Object.freeze({ fetch: scriptFetch }) };
+  return scriptFetch;
 }
 
 async function run(
   connect: () => Http1Client,
   request: Request,
   content: RequestContent | null,
-  decodes: boolean,
+  kind: { readonly decodes: boolean; readonly isScripts: boolean },
 ): Promise<Response> {
   const url = new URL(request.url);
   if (url.protocol !== "http:" && url.protocol !== "https:") {
-    return fetch(request); // data: and blob: have no exchange
+    return runtimeFetch(request); // data: and blob: have no exchange
   }
   const described: FetchRequest = {
     url,
@@ -48,7 +67,7 @@ async function run(
     content: content === null ? null : await content,
     redirect: request.redirect,
     signal: request.signal,
-    decodes,
+    ...kind,
   };
   // Loaded at the first fetch: most workers never make one, and a worker's start is short of time.
   const { exchange } = await import("./fetch-exchange.ts");
@@ -94,7 +113,8 @@ function isOptionsObject(input: unknown): input is { readonly url: unknown } {
  * Anything else says nothing, and decoding is the default.
  */
 function wantsDecoding(input: unknown, init: unknown): boolean {
-  return readSwitch(init) ?? (input instanceof URL ? undefined : readSwitch(input)) ?? true;
+  const isAddress = input instanceof URL || input instanceof String;
+  return readSwitch(init) ?? (isAddress ? undefined : readSwitch(input)) ?? true;
 }
 
 function readSwitch(holder: unknown): boolean | undefined {

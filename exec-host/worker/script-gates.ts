@@ -1,7 +1,8 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { queryValues, splitTarget } from "../../policy/kernel/target.ts";
 import type { Directives } from "../scripts/directives.ts";
-import type { HostRequest, HostResponse } from "./host-message.ts";
+import type { HostRequest } from "./host-request.ts";
+import type { HostResponse } from "./host-response.ts";
 
 /**
  * Whether an ordinary caller may run a script with `@token` lines (exec-host.md 3). The first credential that is

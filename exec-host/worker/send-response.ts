@@ -1,7 +1,7 @@
 import type { ReadableStreamReadResult } from "node:stream/web";
 import type { Call } from "./call.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import type { HostResponse } from "./host-message.ts";
+import { holdToLength, isHeadOut, sendHead, type HostResponse } from "./host-response.ts";
 import { takeUntouchedBody, type IncomingBody } from "./incoming-body.ts";
 import { readOwn } from "./overrides.ts";
 import { planResponse } from "./response-fields.ts";
@@ -138,9 +138,11 @@ function start(
     call.isForwarded = true;
     res.sendDate = false; // the service's own date, or none, travels
   }
-  res.sendHead(status, reason, fields);
+  sendHead(res, status, reason, fields);
   // A length comes from a head that the script may have changed: Node holds the body to it.
-  res.strictContentLength = carriesBody && res.hasLength;
+  if (carriesBody) {
+    holdToLength(res);
+  }
 }
 
 function isEventStream(response: Response): boolean {
@@ -319,7 +321,7 @@ function drained(call: Call, res: Target): Promise<void> {
 /** A head whose body does not come at once must not wait for it. */
 function flushSoon(res: Target): void {
   setImmediate(() => {
-    if (!res.isHeadOut && res.headersSent && !res.destroyed) {
+    if (!isHeadOut(res) && res.headersSent && !res.destroyed) {
       res.flushHeaders();
     }
   });

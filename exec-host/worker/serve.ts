@@ -5,7 +5,8 @@ import { newRequestId } from "../../policy/kernel/ids.ts";
 import { DEFAULT_EXEC_ID, DEFAULT_SUBDOMAIN } from "../scripts/coordinates.ts";
 import { Call, currentCall } from "./call.ts";
 import type { Execute } from "./execute.ts";
-import { showPeer, type HostRequest, type HostResponse } from "./host-message.ts";
+import { showPeer, type HostRequest } from "./host-request.ts";
+import { watchResponse, type HostResponse } from "./host-response.ts";
 import type { Journal } from "./journal.ts";
 
 export interface ServeDeps {
@@ -43,15 +44,16 @@ export function createServer(deps: ServeDeps, options: ServeOptions): Server {
       return;
     }
     showPeer(req.socket, envelope.clientAddress);
-    const call = new Call(newRequestId(), envelope, req, res, {
-      wall: clock.now(),
-      monotonic: clock.monotonic(),
-    });
+    const now = { wall: clock.now(), monotonic: clock.monotonic() };
+    const call = new Call(newRequestId(), envelope, req, res, now);
     active++;
-    res.watchClose(() => {
-      active--;
-      call.close();
-      record(call);
+    watchResponse(res, {
+      head: (status) => call.tellHead(status),
+      closed() {
+        active--;
+        call.close();
+        record(call);
+      },
     });
     currentCall.run(call, deps.execute, call);
   }

@@ -17,7 +17,7 @@ import {
 } from "../../policy/kernel/target.ts";
 import type { Call } from "./call.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import type { HostRequest } from "./host-message.ts";
+import type { HostRequest } from "./host-request.ts";
 import type { HeaderOverride, Overrides } from "./overrides.ts";
 import { clientBody, type BodyState } from "./request-body.ts";
 import { requestFields } from "./request-fields.ts";

@@ -1,0 +1,269 @@
+import { ServerResponse } from "node:http";
+import { OUTCOME_FIELD, type DispatchOutcomeName } from "../../dispatcher/envelope.ts";
+import { toBytes } from "./bytes.ts";
+import type { HostRequest } from "./host-request.ts";
+
+const OUTCOME_NAME = OUTCOME_FIELD.toLowerCase();
+/** Framing and connection handling are Node's own business here; a script's idea of them would break the line to the edge. */
+const HOST_FIELDS = ["transfer-encoding", "connection", "keep-alive", "upgrade"] as const;
+
+/** What the host hears of a response. */
+export interface ResponseWatcher {
+  /** A final head is about to be sent; returns the outcome word to put into it, or null for none. */
+  head(status: number): DispatchOutcomeName | null;
+  /** The response is closed, finished or not; called once. */
+  closed(): void;
+}
+
+/** Node's own methods, whatever a script put on its response; only the forms that are used here. */
+const NODE = ServerResponse.prototype as unknown as {
+  writeHead(status: number, reason: string | undefined, fields: readonly string[]): unknown;
+};
+
+const NOBODY: ResponseWatcher = { head: () => null, closed() {} };
+
+let watch: (res: HostResponse, watcher: ResponseWatcher) => void;
+let watcherOf: (res: HostResponse) => ResponseWatcher | null;
+
+/**
+ * The response as scripts see it: Node's own, with `status`, `json` and `send`. What only the host may do with it are
+ * functions of this module, out of a script's reach.
+ */
+export class HostResponse extends ServerResponse<HostRequest> {
+  #watcher: ResponseWatcher = NOBODY;
+
+  static {
+    watch = (res, watcher) => {
+      res.#watcher = watcher;
+    };
+    // A script may pass an object of its own for its response.
+    watcherOf = (res) => (#watcher in res ? res.#watcher : null);
+  }
+
+  /** Not a listener like others, which a script can take away. */
+  override emit(event: string | symbol, ...rest: unknown[]): boolean {
+    if (event === "close") {
+      const watcher = this.#watcher;
+      this.#watcher = { ...watcher, closed() {} };
+      watcher.closed();
+    }
+    return super.emit(event, ...rest);
+  }
+
+  /** Sets the status; chainable. */
+  status(code: number): this {
+    this.statusCode = code;
+    return this;
+  }
+
+  /** Answers with JSON. */
+  json(value: unknown): this {
+    if (!this.hasHeader("content-type")) {
+      this.setHeader("content-type", "application/json; charset=utf-8");
+    }
+    this.end(JSON.stringify(value) ?? "null");
+    return this;
+  }
+
+  /** Answers with text, bytes, or JSON for anything else. */
+  send(value?: unknown): this {
+    if (value === undefined) {
+      this.end();
+      return this;
+    }
+    if (typeof value === "string") {
+      this.#defaultType("text/plain; charset=utf-8");
+      this.end(value);
+      return this;
+    }
+    const bytes = toBytes(value);
+    if (bytes === null) {
+      return this.json(value);
+    }
+    this.#defaultType("application/octet-stream");
+    this.end(bytes);
+    return this;
+  }
+
+  #defaultType(type: string): void {
+    if (!this.hasHeader("content-type")) {
+      this.setHeader("content-type", type);
+    }
+  }
+
+  /**
+   * Node's `writeHead`, held to what can be one final answer on a kept-alive line: no interim status, no framing
+   * or connection field of the script's own, no length on a 204.
+   */
+  override writeHead(status: number, ...rest: unknown[]): this {
+    if (this.headersSent) {
+      return super.writeHead(status); // throws ERR_HTTP_HEADERS_SENT
+    }
+    if (!(Number.isInteger(status) && status >= 200 && status <= 999)) {
+      throw Object.assign(new RangeError(`Invalid status code: ${String(status)}`), {
+        code: "ERR_HTTP_INVALID_STATUS_CODE",
+      });
+    }
+    const reason = typeof rest[0] === "string" ? rest[0] : this.statusMessage;
+    const fields = rest[0] != null && typeof rest[0] === "object" ? rest[0] : rest[1];
+    if (fields != null) {
+      stage(this, fields);
+    }
+    for (const name of HOST_FIELDS) {
+      if (this.hasHeader(name)) {
+        this.removeHeader(name);
+      }
+    }
+    // Node takes a removed framing field for a wish to have none at all.
+    const state = this as unknown as HeadState;
+    state._removedTE = false;
+    state._removedConnection = false;
+    if (status === 204) {
+      this.removeHeader("content-length");
+    }
+    const outcome = this.#watcher.head(status);
+    if (outcome === null) {
+      this.removeHeader(OUTCOME_NAME);
+    } else {
+      this.setHeader(OUTCOME_FIELD, outcome);
+    }
+    const isBodyless = this.req.method === "HEAD" || status === 204 || status === 304;
+    // Node compares what is written with the announced length from here on: a message that is shorter or longer
+    // than its head says would shift every later answer on this connection.
+    this.strictContentLength = !isBodyless && this.hasHeader("content-length");
+    return reason ? super.writeHead(status, reason) : super.writeHead(status);
+  }
+}
+
+/** Sets who hears of a response; once, before a script gets it. */
+export function watchResponse(res: HostResponse, watcher: ResponseWatcher): void {
+  watch(res, watcher);
+}
+
+/** True once a byte of the head is on its way. `headersSent` is already true when the head is only made up. */
+export function isHeadOut(res: HostResponse): boolean {
+  return (res as unknown as HeadState)._headerSent;
+}
+
+/**
+ * Sends a head whose fields are known to be sendable and to agree with the body, merged over what the script
+ * staged: a field of the list replaces staged ones of its name, except that both sides' cookies are kept.
+ * Without staged fields, the usual case, Node writes the list as it is.
+ */
+export function sendHead(
+  res: HostResponse,
+  status: number,
+  reason: string,
+  fields: string[],
+): void {
+  dropField(fields, OUTCOME_NAME);
+  const watcher = watcherOf(res);
+  const staged = res.getHeaderNames();
+  if (watcher !== null && staged.length === 0) {
+    const outcome = watcher.head(status);
+    if (outcome !== null) {
+      fields.push(OUTCOME_FIELD, outcome);
+    }
+    NODE.writeHead.call(res, status, reason || undefined, fields);
+    return;
+  }
+  const cookies = [res.getHeader("set-cookie") ?? []].flat() as string[];
+  for (let i = 0; i < fields.length; i += 2) {
+    res.removeHeader(fields[i]!);
+  }
+  if (cookies.length > 0) {
+    res.setHeader("Set-Cookie", cookies);
+  }
+  for (let i = 0; i < fields.length; i += 2) {
+    res.appendHeader(fields[i]!, fields[i + 1]!);
+  }
+  res.writeHead(status, reason);
+}
+
+/** Has Node hold the body to the length of the head, if it announces one; for heads that a script may have changed. */
+export function holdToLength(res: HostResponse): void {
+  res.strictContentLength = (res as unknown as HeadState)._contentLength !== null;
+}
+
+/**
+ * Answers in the script's place: everything it staged is dropped, a head that was made up but not sent included.
+ * Not for a response whose head is out. Only Node's own methods are used, since a script may have put others on
+ * the object.
+ */
+export function answerInstead(
+  res: HostResponse,
+  status: number,
+  fields: readonly string[],
+  body: Buffer,
+): void {
+  const node = ServerResponse.prototype;
+  const state = res as unknown as HeadState;
+  state._header = null; // Node refuses to change fields once a head is made up
+  for (const name of node.getHeaderNames.call(res)) {
+    node.removeHeader.call(res, name);
+  }
+  Object.assign(state, FRESH_HEAD);
+  state._hasBody = res.req.method !== "HEAD";
+  res.strictContentLength = false;
+  res.sendDate = true;
+  const outcome = watcherOf(res)?.head(status) ?? null;
+  const lines = [...fields, "Content-Length", String(body.length)];
+  if (outcome !== null) {
+    lines.push(OUTCOME_FIELD, outcome);
+  }
+  node.writeHead.call(res, status, lines);
+  node.end.call(res, body, "latin1");
+}
+
+/** The parts of Node's message that tell a head made up from a head sent; there is no public word for them. */
+interface HeadState {
+  _headerSent: boolean;
+  _header: string | null;
+  _contentLength: number | null;
+  _hasBody: boolean;
+  _removedTE: boolean;
+  _removedConnection: boolean;
+}
+
+/** A message for which no head was made up yet. */
+const FRESH_HEAD = {
+  _header: null,
+  _contentLength: null,
+  _last: false,
+  _removedContLen: false,
+  _removedTE: false,
+  _removedConnection: false,
+  chunkedEncoding: false,
+  statusMessage: "",
+} as const;
+
+/** Takes a field out of a list of lines, in place. */
+function dropField(fields: string[], lower: string): void {
+  for (let i = fields.length - 2; i >= 0; i -= 2) {
+    if (fields[i]!.length === lower.length && fields[i]!.toLowerCase() === lower) {
+      fields.splice(i, 2);
+    }
+  }
+}
+
+/** Stages the fields of a `writeHead` call in any of Node's forms: an object, a flat list, a list of pairs. */
+function stage(res: ServerResponse, fields: object): void {
+  if (!Array.isArray(fields)) {
+    for (const [name, value] of Object.entries(fields) as [string, string | string[]][]) {
+      res.setHeader(name, value);
+    }
+    return;
+  }
+  const list = (Array.isArray(fields[0]) ? fields.flat() : fields) as string[];
+  if (list.length % 2 !== 0) {
+    throw Object.assign(new TypeError("header fields must come in pairs"), {
+      code: "ERR_INVALID_ARG_VALUE",
+    });
+  }
+  for (let i = 0; i < list.length; i += 2) {
+    res.removeHeader(String(list[i]));
+  }
+  for (let i = 0; i < list.length; i += 2) {
+    res.appendHeader(String(list[i]), list[i + 1]!);
+  }
+}
