@@ -16,9 +16,24 @@ const { values } = parseArgs({
     only: { type: "string" },
     against: { type: "string" },
     "node-flags": { type: "string", default: "" },
+    memory: { type: "boolean", default: false },
     json: { type: "string" },
   },
 });
+
+function keep(figures: object): void {
+  if (values.json) {
+    const machine = { cpu: cpus()[0]?.model, cores: cpus().length, node: process.version };
+    writeFileSync(values.json, `${JSON.stringify({ machine, ...figures }, null, 2)}\n`);
+  }
+}
+
+if (values.memory) {
+  const { measureMemory } = await import("./memory.ts");
+  const print = (line: string): void => void process.stdout.write(`${line}\n`);
+  keep({ memory: await measureMemory({ connections: 5000, tunnels: 1000, bodyMiB: 1024 }, print) });
+  process.exit(0);
+}
 
 const FIELDS = {
   accept: "application/json, text/plain, */*",
@@ -80,10 +95,7 @@ try {
     }
   }
   printReport(samples, (line) => process.stdout.write(`${line}\n`));
-  if (values.json) {
-    const machine = { cpu: cpus()[0]?.model, cores: cpus().length, node: process.version };
-    writeFileSync(values.json, `${JSON.stringify({ machine, samples }, null, 2)}\n`);
-  }
+  keep({ samples });
 } finally {
   for (const contender of new Set([...started, upstream])) {
     contender.stop();
