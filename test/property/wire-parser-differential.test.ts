@@ -264,6 +264,6 @@ test(
       }),
       { numRuns: RUNS },
     );
-    expect(compared).toBeGreaterThan(RUNS / 2); // enough of the streams say something
+    expect(compared).toBeGreaterThan(RUNS / 4); // enough of the streams say something
   },
 );
