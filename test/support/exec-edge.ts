@@ -1,5 +1,3 @@
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { onTestFinished } from "vitest";
 import { createAudit, type AuditRecord } from "../../dispatcher/audit.ts";
 import {
@@ -18,7 +16,7 @@ import { sweepRequest } from "../../policy/kernel/fields.ts";
 import { createHttp1Client } from "../../policy/kernel/http1/client.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
 import { createMetrics, type Metrics } from "../../policy/kernel/metrics.ts";
-import { NodeHttpExchange } from "../../proxy/wire/node-http/exchange.ts";
+import { startWireEdge } from "./wire-edge.ts";
 
 export interface SmallEdgeOptions {
   readonly timeoutMs?: number;
@@ -125,34 +123,10 @@ export async function startSmallEdge(
   return { origin, port, outcomes, records, metrics };
 }
 
-/** A plain HTTP server that hands its requests over as exchanges. */
+/** The edge's listener without an edge: hands its requests over as exchanges. */
 export async function startExchangeServer(
   onExchange: (exchange: Exchange) => void,
 ): Promise<{ origin: string; port: number }> {
-  const server = createServer((req, res) => {
-    const length = req.headers["content-length"];
-    onExchange(
-      new NodeHttpExchange(
-        req,
-        res,
-        {
-          method: req.method ?? "GET",
-          target: req.url ?? "/",
-          version: "1.1",
-          fields: req.rawHeaders,
-        },
-        { address: "127.0.0.1", port: 1, encrypted: false },
-        req.headers["transfer-encoding"] === undefined ? Number(length ?? 0) : null,
-        false,
-        { finished() {}, closing: false },
-      ),
-    );
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  onTestFinished(() => {
-    server.closeAllConnections();
-    return new Promise((resolve) => server.close(() => resolve()));
-  });
-  const { port } = server.address() as AddressInfo;
+  const { port } = await startWireEdge(0, { onExchange });
   return { origin: `http://127.0.0.1:${port}`, port };
 }
