@@ -281,6 +281,8 @@ export class Connection implements AnswerEvents {
   #used = false;
   #gone = false;
   #headSeen = false;
+  /** Not a byte of the answer had come when the connection ended. */
+  #untouched = false;
   #error: Error | null = null;
   /** Something happened since the last look at the deadlines. */
   #touched = true;
@@ -476,23 +478,23 @@ export class Connection implements AnswerEvents {
   }
 
   destroy(): void {
-    this.#parser.stop();
     if (!this.#gone) {
       this.#gone = true;
+      this.#untouched = this.#parser.untouched;
       this.#owner.drop(this);
     }
+    this.#parser.stop();
     this.socket.destroy();
   }
 
   #closed(): void {
     const call = this.#call;
     this.#call = null;
-    const untouched = this.#parser.untouched;
     this.destroy();
     if (call === null || call.settled) {
       return;
     }
-    if (this.#used && untouched && !call.retried && call.repeatable) {
+    if (this.#used && this.#untouched && !call.retried && call.repeatable) {
       call.retried = true;
       call.detach();
       this.#owner.redial(call);
