@@ -28,6 +28,8 @@ export interface CommandSpec {
   readonly keep: "head" | "tail" | "ends";
   /** Both outputs in one, in the order they were written; `stderr` is then empty. */
   readonly mergeOutput: boolean;
+  /** `**` in a path reaches into subfolders, as it does in every other tool. */
+  readonly globstar?: boolean;
   /** Put before the command, for example a sandbox launcher; ends where the command's own words begin. */
   readonly launcher?: readonly string[];
 }
@@ -52,7 +54,7 @@ const DRAIN_MS = 250;
 /** How long a process may take to go after SIGKILL; an uninterruptible one must not hold the call. */
 const STUCK_MS = 2000;
 const RUN_MARK = "INTERPOSE_RUN";
-const PLAIN_BASH = ["bash", "--norc", "--noprofile", "-c"] as const;
+const PLAIN_BASH = ["bash", "--norc", "--noprofile"] as const;
 
 /**
  * Runs one command in a process group of its own and always resolves. The call is over when the process ends, its time
@@ -119,9 +121,10 @@ function launch(spec: CommandSpec, mark: string, pipes: OutputPipes | null): Chi
   const redirect =
     (spec.stdin === null ? "" : " < <(exec cat)") +
     (spec.mergeOutput && pipes === null ? " 2>&1" : "");
-  const inner = [...(spec.launcher ?? []), ...PLAIN_BASH, spec.command];
+  const shell = [...PLAIN_BASH, ...(spec.globstar === true ? ["-O", "globstar"] : [])];
+  const inner = [...(spec.launcher ?? []), ...shell, "-c", spec.command];
   const argv =
-    redirect === "" ? inner : [...PLAIN_BASH, `exec "$@"${redirect}`, "interpose", ...inner];
+    redirect === "" ? inner : [...PLAIN_BASH, "-c", `exec "$@"${redirect}`, "interpose", ...inner];
   const [out, err] = pipes?.childFds ?? (["pipe", spec.mergeOutput ? "ignore" : "pipe"] as const);
   return spawn(argv[0] ?? "bash", argv.slice(1), {
     cwd: spec.cwd,

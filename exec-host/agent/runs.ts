@@ -274,6 +274,7 @@ export function createToolRuns(
             maxOutputBytes,
             keep: "tail",
             mergeOutput: true,
+            globstar: true,
             launcher: verdict.readOnly ? deps.sandbox.launcher(scope, cwd) : [],
           },
           deps.clock,

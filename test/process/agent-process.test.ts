@@ -130,6 +130,12 @@ describe("runCommand()", () => {
     expect(apart.outcome).toMatchObject({ exitCode: 0, stdout: "out\n", stderr: "err\n" });
   });
 
+  test("** reaches into subfolders where that is asked for", async ({ expect }) => {
+    const command = "mkdir -p a/b; touch a/1 a/b/2; echo a/**/[0-9]";
+    expect((await start(command, { globstar: true })).outcome.stdout).toBe("a/1 a/b/2\n");
+    expect((await start(command)).outcome.stdout).toBe("a/b/2\n");
+  });
+
   test("nothing of our environment reaches the command, nor do start-up files", async ({
     expect,
   }) => {

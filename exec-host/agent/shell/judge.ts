@@ -258,7 +258,7 @@ function relativeTo(text: string, tilde: boolean, scope: FileScope, cwd: string)
   return text.startsWith("/") ? text : `${cwd}/${text}`;
 }
 
-/** What a glob can expand to, or more: classes count as any character, `**` as `*`. null when that is too much. */
+/** What a glob can expand to, or more: classes count as any character. null when that is too much. */
 async function expandGlob(
   operand: PathOperand,
   scope: FileScope,
@@ -281,6 +281,10 @@ async function expandGlob(
   for (const segment of absolute.split("/").filter((part) => part !== "")) {
     const next: string[] = [];
     for (const base of found) {
+      if (segment === "**") {
+        next.push(base, ...(await namesBelow(base, MAX_GLOB_MATCHES - next.length)));
+        continue;
+      }
       if (!/(?<!\\)[*?]/.test(segment)) {
         next.push(`${base}/${segment.replaceAll(/\\(.)/g, "$1")}`);
         continue;
@@ -298,6 +302,22 @@ async function expandGlob(
   }
   // without a match the shell hands over the pattern itself
   return found.length === 0 ? [relativeTo(operand.text, operand.word.tilde, scope, cwd)] : found;
+}
+
+/** Everything in a tree, hidden names and what links lead to left out, as the shell has it; stops behind `most`. */
+async function namesBelow(root: string, most: number): Promise<string[]> {
+  const found: string[] = [];
+  const queue = [root];
+  for (let dir = queue.shift(); dir !== undefined && found.length <= most; dir = queue.shift()) {
+    const entries = await readdir(dir === "" ? "/" : dir, { withFileTypes: true }).catch(() => []);
+    for (const entry of entries.filter(({ name }) => !name.startsWith("."))) {
+      found.push(`${dir}/${entry.name}`);
+      if (entry.isDirectory()) {
+        queue.push(`${dir}/${entry.name}`);
+      }
+    }
+  }
+  return found;
 }
 
 async function namesOf(dir: string): Promise<string[]> {
