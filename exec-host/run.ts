@@ -8,7 +8,7 @@ import { systemClock, type Clock } from "../policy/kernel/clock.ts";
 import { createHttp1Client } from "../policy/kernel/http1/client.ts";
 import { createLog, type Log } from "../policy/kernel/log.ts";
 import { createMetrics } from "../policy/kernel/metrics.ts";
-import { createHttp1Server } from "../proxy/wire/node-http/server.ts";
+import { createHttp1Server } from "../proxy/wire/http1/server.ts";
 import { loadExecHostConfig, LOCAL_CONTAINER, type ExecHostConfig } from "./config.ts";
 import { createFront, type FrontCall } from "./front.ts";
 import { createExecHost } from "./host.ts";

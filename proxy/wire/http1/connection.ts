@@ -5,11 +5,11 @@ import type { Exchange, Peer } from "../../../policy/kernel/exchange.ts";
 import { BodyReader } from "../../../policy/kernel/http1/body-reader.ts";
 import { writeFields } from "../../../policy/kernel/http1/request-head.ts";
 import type { WireDeps } from "../limits.ts";
-import { breakOff } from "../node-http/break-off.ts";
-import { watchHalfClosed } from "../node-http/half-close.ts";
-import { HandshakeExchange } from "../node-http/raw-exchange.ts";
 import { peerOf } from "../peer.ts";
+import { breakOff } from "./break-off.ts";
 import { Http1Exchange, type ExchangeConnection, type RequestBody } from "./exchange.ts";
+import { watchHalfClosed } from "./half-close.ts";
+import { HandshakeExchange } from "./handshake-exchange.ts";
 import { readRequestHead, type ParsedHead } from "./request-parser.ts";
 
 /** What all connections of a listener share. */
@@ -193,7 +193,7 @@ export class Http1Connection implements ExchangeConnection {
     socket.removeListener("data", this.#onData);
     socket.removeListener("end", this.#onEnd);
     socket.removeListener("drain", this.#onDrain);
-    this.#hand(new HandshakeExchange(socket, early, parsed.head, this.peer));
+    this.#hand(new HandshakeExchange(socket, early, parsed.head, this.peer, this.#shared));
   }
 
   #readBody(bytes: Buffer): void {

@@ -22,7 +22,7 @@ export type HeadReading =
   | { readonly kind: "head"; readonly parsed: ParsedHead; readonly size: number };
 
 const HEAD_END = Buffer.from("\r\n\r\n", "latin1");
-/** Methods in capitals only: services that read `get` as GET would be reached past rules about GET. */
+const METHOD = /^[A-Z][A-Z0-9_-]{0,31}$/;
 const REQUEST_LINE = /^([A-Z][A-Z0-9_-]{0,31}) ([\x21-\x7e]+) HTTP\/1\.([01])$/;
 /** What stands beside the target in the longest request line. */
 const LINE_REST_BYTES = 32 + " ".length + " HTTP/1.1".length;
@@ -32,6 +32,14 @@ const MORE: HeadReading = { kind: "more" };
 const BAD: HeadReading = { kind: "refused", code: "BAD_REQUEST" };
 const TOO_LARGE: HeadReading = { kind: "refused", code: "HEAD_TOO_LARGE" };
 const TARGET_TOO_LONG: HeadReading = { kind: "refused", code: "TARGET_TOO_LONG" };
+
+/**
+ * True for a method that any protocol may bring: a token in capitals, known or not. Services that read `get` as GET
+ * would be reached past rules about GET.
+ */
+export function isMethod(method: string): boolean {
+  return METHOD.test(method);
+}
 
 /**
  * Reads the request head at the start of `bytes` (RFC 9112 2, 3, 5), as strictly as answers are read: what two readers

@@ -1,6 +1,7 @@
 import type { FieldLines, RequestHead } from "../../../policy/kernel/exchange.ts";
 import { newToken } from "../../../policy/kernel/ids.ts";
 import { sameAuthority } from "../../../policy/kernel/target.ts";
+import { isMethod } from "../http1/request-parser.ts";
 
 /** A request head of HTTP/2 in the form that all protocols share. */
 export interface Http2Request {
@@ -70,7 +71,7 @@ export function readHttp2Request(lines: FieldLines): Http2Request | null {
   if ((method === "CONNECT" || protocol !== null) && !handshake) {
     return null;
   }
-  if (!(path.startsWith("/") || (path === "*" && method === "OPTIONS"))) {
+  if (!isMethod(method) || !(path.startsWith("/") || (path === "*" && method === "OPTIONS"))) {
     return null;
   }
   const head: string[] = [];

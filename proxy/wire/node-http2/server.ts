@@ -7,12 +7,12 @@ import {
   type ServerHttp2Stream,
 } from "node:http2";
 import type { Socket } from "node:net";
-import { errorBody, type ErrorCode } from "../../../policy/kernel/errors.ts";
-import type { Peer } from "../../../policy/kernel/exchange.ts";
+import { errorBody, errorFields, statusOf, type ErrorCode } from "../../../policy/kernel/errors.ts";
+import type { Peer, ResponseHead } from "../../../policy/kernel/exchange.ts";
 import type { WireDeps } from "../limits.ts";
-import { answerHead, overLimit } from "../node-http/connection.ts";
 import { peerOf } from "../peer.ts";
 import { Http2Exchange } from "./exchange.ts";
+import { overLimit } from "./limits.ts";
 import { readHttp2Request } from "./request-head.ts";
 
 export interface Http2Wire {
@@ -185,4 +185,8 @@ export function createHttp2Wire(deps: WireDeps): Http2Wire {
 
 function refusalOf(expect: string | null): ErrorCode | null {
   return expect === null || expect === "100-continue" ? null : "EXPECTATION_FAILED";
+}
+
+function answerHead(code: ErrorCode): ResponseHead {
+  return { status: statusOf(code), reason: "", fields: errorFields(code) };
 }

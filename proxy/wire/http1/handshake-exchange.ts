@@ -1,21 +1,20 @@
-import { systemClock } from "../../../policy/kernel/clock.ts";
-import { STATUS_CODES } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
+import type { Clock } from "../../../policy/kernel/clock.ts";
 import type {
   DrainingSink,
   Exchange,
-  FieldLines,
   Peer,
   RequestHead,
   ResponseHead,
 } from "../../../policy/kernel/exchange.ts";
 import { writeFields } from "../../../policy/kernel/http1/request-head.ts";
+import { writeAnswerHead, writeInterimHead } from "./answer-head.ts";
 import { breakOff } from "./break-off.ts";
 
 /**
- * A WebSocket handshake: `node:http` hands out the bare socket. It becomes a tunnel, or gets one complete answer
- * and is closed.
+ * A WebSocket handshake, which has its connection to itself from here on. It becomes a tunnel, or gets one complete
+ * answer and is closed.
  */
 export class HandshakeExchange implements Exchange {
   readonly head: RequestHead;
@@ -23,6 +22,7 @@ export class HandshakeExchange implements Exchange {
   readonly body = null;
   readonly handshake = true;
   readonly #socket: Socket;
+  readonly #deps: { readonly clock: Clock; date(): string };
   #early: Buffer;
   #gone = false;
   #over = false;
@@ -30,8 +30,16 @@ export class HandshakeExchange implements Exchange {
   #listeners: (() => void)[] = [];
   answered = false;
 
-  constructor(socket: Socket, early: Buffer, head: RequestHead, peer: Peer) {
+  /** @param early what the client sent behind its handshake; `date` gives a `Date` line. */
+  constructor(
+    socket: Socket,
+    early: Buffer,
+    head: RequestHead,
+    peer: Peer,
+    deps: { readonly clock: Clock; date(): string },
+  ) {
     this.#socket = socket;
+    this.#deps = deps;
     this.#early = early;
     this.head = head;
     this.peer = peer;
@@ -74,10 +82,7 @@ export class HandshakeExchange implements Exchange {
 
   sendInterim(head: ResponseHead): void {
     if (!this.answered && !this.#gone && head.status > 101 && head.status < 200) {
-      this.#socket.write(
-        `HTTP/1.1 ${head.status} ${head.reason}\r\n${writeFields(head.fields)}\r\n`,
-        "latin1",
-      );
+      this.#socket.write(writeInterimHead(head), "latin1");
     }
   }
 
@@ -105,7 +110,10 @@ export class HandshakeExchange implements Exchange {
         over();
         socket.removeListener("data", this.#hold);
         socket.resume();
-        socket.end(() => socket.destroySoon());
+        socket.end(); // read on for a while: a reset at once could cost the client its answer
+        socket.once("end", () => socket.destroySoon());
+        const timer = this.#deps.clock.after(LINGER_MS, () => socket.destroy());
+        socket.once("close", () => timer.cancel());
       },
       fail: () => this.abort(),
       onDrain: (listener) => socket.on("drain", listener),
@@ -113,8 +121,15 @@ export class HandshakeExchange implements Exchange {
   }
 
   tunnel(head: ResponseHead): Duplex {
+    if (this.answered) {
+      throw new TypeError("already answered");
+    }
+    this.#socket.write(
+      `HTTP/1.1 101 Switching Protocols\r\n${writeFields(head.fields)}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`,
+      "latin1",
+    );
+    this.answered = true;
     this.#over = true;
-    this.#write(head, "Connection: Upgrade\r\nUpgrade: websocket\r\n");
     const socket = this.#socket;
     socket.removeListener("data", this.#hold);
     socket.removeListener("end", this.#leave);
@@ -138,30 +153,16 @@ export class HandshakeExchange implements Exchange {
     if (this.answered) {
       throw new TypeError("already answered");
     }
+    const text = writeAnswerHead(head, this.#deps.date(), framing);
     this.answered = true;
-    const reason = head.reason === "" ? (STATUS_CODES[head.status] ?? "") : head.reason;
-    const date =
-      hasDate(head.fields) || head.status === 101
-        ? ""
-        : `Date: ${new Date(systemClock.now()).toUTCString()}\r\n`;
-    const fields = writeFields(head.fields);
-    this.#socket.write(
-      `HTTP/1.1 ${head.status} ${reason}\r\n${date}${fields}${framing}\r\n`,
-      "latin1",
-    );
+    this.#socket.write(text, "latin1");
   }
 }
 
 /** What a client may send before its handshake is answered. */
 const MAX_EARLY_BYTES = 65_536;
 
-function hasDate(fields: FieldLines): boolean {
-  for (let i = 0; i < fields.length; i += 2) {
-    if (fields[i]!.toLowerCase() === "date") {
-      return true;
-    }
-  }
-  return false;
-}
+/** How long a refused connection is read before it is closed. */
+const LINGER_MS = 2000;
 
 function ignore(): void {}
