@@ -112,10 +112,8 @@ async function writeScript(request: ManageRequest, { files }: ManageDeps): Promi
     createDirs: flag(request, "createDirs", true),
     ifNotExists: flag(request, "ifNotExists", false),
   });
-  return json(
-    { success: true, path, name: path, created, size: Buffer.byteLength(content), validation },
-    created ? 201 : 200,
-  );
+  const size = Buffer.byteLength(content);
+  return json({ success: true, path, name: path, created, size, validation });
 }
 
 async function readScript(request: ManageRequest, { files }: ManageDeps): Promise<ManageReply> {

@@ -235,7 +235,7 @@ describe.for([
       method: "POST",
       body: JSON.stringify({ path: "made.js", content: "module.exports = () => 'made';" }),
     });
-    expect(written.status).toBe(201);
+    expect(written.status).toBe(200);
     const edge = await subject.edge({ ordinary: true });
     expect(await (await fetch(`${edge.origin}/made`)).text()).toBe("made");
     // Without the edge's word there is no management: the path is one like any other.

@@ -157,6 +157,21 @@ describe.for(kinds.map((kind) => [kind.kind, kind] as const))("a script under %s
   });
 });
 
+test.runIf(isRoot)("exec.user bounds how many processes a script may start", async () => {
+  const kind = kinds.find((entry) => entry.setpriv !== null && entry.prlimit !== null);
+  if (kind === undefined) {
+    return; // no helper on this machine sets the limit: said by readiness
+  }
+  const user = "64321:64321";
+  const allow = { childProcess: true, read: [], write: [] };
+  const { edge } = await startProbe({ user, allow, memoryMb: 512 }, kind);
+  const bomb = `const { spawn } = require("child_process"); const kids = []; let failed = 0; const done = [];
+    for (let i = 0; i < 300; i++) { const kid = spawn("/bin/sleep", ["20.125"], { stdio: "ignore" }); done.push(new Promise((ok) => kid.on("spawn", ok).on("error", () => { failed++; ok(); }))); kids.push(kid); }
+    await Promise.all(done); for (const kid of kids) kid.kill("SIGKILL"); return failed;`;
+  const answer = await probe(edge, bomb);
+  expect(answer.value, JSON.stringify(answer)).toBeGreaterThan(0);
+});
+
 async function startHostFor(changes: { user: string }, kind: (typeof kinds)[number]) {
   const setup = await startProbe(changes, kind);
   // The operator's side of exec.user: the scripts are readable for that user.

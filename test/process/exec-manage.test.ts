@@ -118,7 +118,7 @@ describe("scripts", () => {
       "// @token s3cret\n// @label gate\n// @tags a, b\nmodule.exports = (req, res) => res.end('one');";
     const written = await call("POST", "/scripts/write", { path: "gates/hook.js", content });
     expect(written).toMatchObject({
-      status: 201,
+      status: 200,
       body: {
         success: true,
         path: "default/1/gates/hook.js",
@@ -161,7 +161,7 @@ describe("scripts", () => {
     });
     expect((await call("GET", "/scripts/read?path=x.js")).status).toBe(404);
     const forced = { path: "x.js", content: "const a = ;", validate: false };
-    expect((await call("POST", "/scripts/write", forced)).status).toBe(201);
+    expect((await call("POST", "/scripts/write", forced)).status).toBe(200);
     expect((await call("POST", "/scripts/write", { path: "x.json", content: "{" })).status).toBe(
       400,
     );
@@ -173,7 +173,7 @@ describe("scripts", () => {
       1,
     );
     const typed = { path: "z.ts", content: "const x: number = 1; export default (): number => x;" };
-    expect((await call("POST", "/scripts/write", typed)).status).toBe(201);
+    expect((await call("POST", "/scripts/write", typed)).status).toBe(200);
     const once = { ...typed, ifNotExists: true };
     expect((await call("POST", "/scripts/write", once)).status).toBe(409);
   });
