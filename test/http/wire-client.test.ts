@@ -408,6 +408,27 @@ describe("createHttp1Client() reading", () => {
     await upstream.waitUntil(() => upstream.closed.has(0));
   });
 
+  test("delivers an early answer although the upstream hangs up at once, with the upload unread", async () => {
+    const port = await bareUpstream((socket) =>
+      socket.once("data", () => {
+        socket.write("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig");
+        socket.destroy(); // a reset, because bytes were not read
+      }),
+    );
+    const client = newClient();
+    const piece = Buffer.alloc(65_536, 97);
+    for (let round = 0; round < 20; round++) {
+      const body = handBody(64 * 1024 * 1024);
+      const answer = send(client, port, { method: "POST", body });
+      await eventually(() => body.sink !== null);
+      while (!body.cancelled) {
+        body.sink!.data(piece);
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      expect(await answer).toMatchObject({ status: 413, body: "big", failure: null });
+    }
+  });
+
   test("goes on uploading behind an early 200", async () => {
     const port = await bareUpstream((socket) => {
       let head = false;

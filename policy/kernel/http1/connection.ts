@@ -284,6 +284,8 @@ export class Connection implements AnswerEvents {
   /** Not a byte of the answer had come when the connection ended. */
   #untouched = false;
   #error: Error | null = null;
+  #writeFailed = false;
+  readonly #hangUp: (error?: Error) => net.Socket;
   /** Something happened since the last look at the deadlines. */
   #touched = true;
   #since = 0;
@@ -314,6 +316,8 @@ export class Connection implements AnswerEvents {
     this.socket = dial(origin, reading, tlsOptions);
     call.attach(this);
     const socket = this.socket;
+    this.#hangUp = socket.destroy.bind(socket);
+    socket.destroy = (error) => this.#failed(error);
     socket.on("error", (error: Error) => {
       this.#error = error;
     });
@@ -335,6 +339,20 @@ export class Connection implements AnswerEvents {
 
   get usable(): boolean {
     return !this.#gone && !this.socket.destroyed && this.socket.readable && this.socket.writable;
+  }
+
+  /**
+   * Node ends a socket whose write failed, and what the peer sent before it closed would be lost: often the very
+   * answer that says why it did not read on. So the rest is read first; the end of it ends the socket.
+   */
+  #failed(error?: NodeJS.ErrnoException): net.Socket {
+    if (error?.syscall === "write" && this.#call !== null && !this.#gone && !this.#writeFailed) {
+      this.#writeFailed = true;
+      this.#error = error;
+      this.#call.stopUpload();
+      return this.socket;
+    }
+    return this.#hangUp(error);
   }
 
   /** Sends `call` on this idle connection. */
