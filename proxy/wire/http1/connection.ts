@@ -55,6 +55,7 @@ export class Http1Connection implements ExchangeConnection {
   /** Something changed since the last look at the deadlines. */
   #touched = true;
   #since = 0;
+  #unsent = 0;
 
   constructor(socket: Socket, shared: Shared) {
     this.socket = socket;
@@ -101,7 +102,7 @@ export class Http1Connection implements ExchangeConnection {
         }
         this.#readBody(this.#bytes);
       } else if (this.#phase === "head" && this.#exchange === null) {
-        if (!this.#readHead(this.#bytes)) {
+        if (this.socket.writableNeedDrain || !this.#readHead(this.#bytes)) {
           break;
         }
       } else {
@@ -123,7 +124,10 @@ export class Http1Connection implements ExchangeConnection {
   #steer(): void {
     const isStuck =
       this.#blocked ||
-      (this.#bytes !== null && (this.#phase === "body" ? !this.#flows : this.#exchange !== null));
+      (this.#bytes !== null &&
+        (this.#phase === "body"
+          ? !this.#flows
+          : this.#exchange !== null || this.socket.writableNeedDrain));
     if (isStuck !== this.#paused) {
       this.#paused = isStuck;
       if (isStuck) {
@@ -263,7 +267,12 @@ export class Http1Connection implements ExchangeConnection {
     this.#drain = listener;
   }
 
-  readonly #onDrain = (): void => this.#drain?.();
+  readonly #onDrain = (): void => {
+    this.#drain?.();
+    if (this.#exchange === null) {
+      this.#consume(); // requests waited until their client had read the answers before them
+    }
+  };
 
   bodyWanted(): void {
     this.#flows = true;
@@ -391,8 +400,11 @@ export class Http1Connection implements ExchangeConnection {
 
   /** Looks at the deadlines; called every fraction of a second, so that no request sets timers of its own. */
   check(now: number): void {
-    if (this.#touched) {
+    const unsent = this.socket.writableLength;
+    // An answer is out for us and still on its way to a slow client: its time runs anew with every piece.
+    if (this.#touched || (this.#exchange === null && unsent !== this.#unsent)) {
       this.#touched = false;
+      this.#unsent = unsent;
       this.#since = now;
       return;
     }
@@ -401,6 +413,10 @@ export class Http1Connection implements ExchangeConnection {
     if (this.#exchange !== null) {
       if (requestMs > 0 && this.#phase === "body" && age >= requestMs) {
         this.#refuse("REQUEST_TIMEOUT");
+      }
+    } else if (unsent > 0) {
+      if (age >= keepAliveMs) {
+        this.socket.destroy(); // the client reads nothing any more
       }
     } else if (this.#phase === "nothing") {
       if (age >= LINGER_MS) {
