@@ -8,13 +8,14 @@ import type { Call } from "./call.ts";
 import type { Deployment, Deployments } from "./deployments.ts";
 import { createHookMetadata, type HookMetadata } from "./hook.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
+import { isBodyAnnounced } from "./host-request.ts";
 import { isHeadOut } from "./host-response.ts";
 import type { Journal } from "./journal.ts";
 import type { LoadedScript } from "./load.ts";
 import type { Location, LocateScript } from "./locate.ts";
 import { createMetadata, withMainResult, type ScriptMetadata } from "./metadata.ts";
 import { toPathText } from "./path-text.ts";
-import { announcesBody, bufferBody, type BodyState } from "./request-body.ts";
+import { bufferBody, type BodyState } from "./request-body.ts";
 import { respondWith } from "./respond.ts";
 import { isMalformedJson, presentBody } from "./script-body.ts";
 import { describeError } from "./script-console.ts";
@@ -269,7 +270,7 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
   async function receiveBody(call: Call, script: LoadedScript): Promise<BodyState | null> {
     const { req, envelope } = call;
     const isRaw = script.directives.rawBody;
-    const hasBody = announcesBody(req);
+    const hasBody = isBodyAnnounced(req);
     const isNeverRead = req.method === "GET" || req.method === "HEAD";
     if (hasBody && isNeverRead) {
       req.resume();

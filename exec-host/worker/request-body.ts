@@ -13,15 +13,6 @@ export interface BodyState {
   isTaken: boolean;
 }
 
-/** Whether a request's head announces a body (RFC 9112 6.3). */
-export function announcesBody(req: HostRequest): boolean {
-  if (req.headers["transfer-encoding"] !== undefined) {
-    return true;
-  }
-  const length = req.headers["content-length"];
-  return length !== undefined && Number(length) > 0;
-}
-
 /**
  * Reads a whole body, at most `limit` bytes, and leaves it readable: a script that reads `req` as a stream finds
  * the bytes still there. Null when the client broke off, `too-large` beyond the limit.

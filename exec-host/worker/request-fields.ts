@@ -1,6 +1,6 @@
 import type { FieldLines } from "../../policy/kernel/exchange.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import type { HostRequest } from "./host-request.ts";
+import { areHeadersSeen, type HostRequest } from "./host-request.ts";
 import { isSendableValue } from "./overrides.ts";
 
 type Headers = Record<string, string | readonly string[] | undefined>;
@@ -12,7 +12,11 @@ type Headers = Record<string, string | readonly string[] | undefined>;
  * @throws HookUpstreamError `invalid-override` for a changed value that cannot be sent.
  */
 export function requestFields(req: HostRequest): FieldLines {
-  const { rawHeaders, headers } = req;
+  const { rawHeaders } = req;
+  if (!areHeadersSeen(req)) {
+    return rawHeaders;
+  }
+  const { headers } = req;
   return isUnchanged(rawHeaders, headers) ? rawHeaders : merge(rawHeaders, headers, original(req));
 }
 
