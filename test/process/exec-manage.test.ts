@@ -166,7 +166,7 @@ describe("scripts", () => {
       400,
     );
     expect((await call("POST", "/scripts/write", { path: "x.env", content: "A=1" })).status).toBe(
-      201,
+      200,
     );
     const missing = { path: "y.js", content: "const x = require('no-such-package');" };
     expect((await call("POST", "/scripts/write", missing)).body.validation.warnings).toHaveLength(
