@@ -101,7 +101,7 @@ export class Http1Connection implements ExchangeConnection {
           break;
         }
         this.#readBody(this.#bytes);
-      } else if (this.#phase === "head" && this.#exchange === null) {
+      } else if (this.#mayTake) {
         if (this.socket.writableNeedDrain || !this.#readHead(this.#bytes)) {
           break;
         }
@@ -118,6 +118,11 @@ export class Http1Connection implements ExchangeConnection {
     if (this.#eof && this.#bytes === null) {
       this.#ended();
     }
+  }
+
+  /** The next request may be looked at: the one before is answered, and its answer does not pile up here. */
+  get #mayTake(): boolean {
+    return this.#phase === "head" && this.#exchange === null && !this.socket.writableNeedDrain;
   }
 
   /** Reads the socket, or not, as the bytes are wanted. */

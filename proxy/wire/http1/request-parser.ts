@@ -1,6 +1,6 @@
 import type { ErrorCode } from "../../../policy/kernel/errors.ts";
 import type { RequestHead } from "../../../policy/kernel/exchange.ts";
-import { FORBIDDEN, readFields } from "../../../policy/kernel/http1/field-section.ts";
+import { isForbidden, readFields } from "../../../policy/kernel/http1/field-section.ts";
 import type { WireLimits } from "../limits.ts";
 
 /** A request head with what its framing and connection fields mean. */
@@ -66,7 +66,7 @@ export function readRequestHead(bytes: Buffer, limits: WireLimits): HeadReading 
   if (line[2]!.length > limits.maxTargetBytes) {
     return TARGET_TOO_LONG;
   }
-  if (FORBIDDEN.test(text)) {
+  if (isForbidden(text)) {
     return BAD;
   }
   const fields: string[] = [];
