@@ -45,6 +45,34 @@ function toPair(key: string, argument: string | number, index: number): ForcedPa
   return { key, value: typeof argument === "number" ? String(argument + index) : argument };
 }
 
+/** Pairs by service and instance: the same few for nearly all requests, and instances come from checked hosts. */
+const known = new WeakMap<Service, Map<string, readonly ForcedPair[]>>();
+const MAX_KNOWN = 1000;
+
+function knownPairs(
+  service: Service | null,
+  index: number,
+  purpose: QueryPurpose,
+): readonly ForcedPair[] {
+  if (service?.selector === undefined) {
+    return NONE;
+  }
+  let byInstance = known.get(service);
+  if (byInstance === undefined) {
+    byInstance = new Map();
+    known.set(service, byInstance);
+  }
+  const instance = purpose === "plain" ? `p${index}` : `h${index}`;
+  let pairs = byInstance.get(instance);
+  if (pairs === undefined) {
+    pairs = forcedPairs(service, index, purpose);
+    if (byInstance.size < MAX_KNOWN) {
+      byInstance.set(instance, pairs);
+    }
+  }
+  return pairs;
+}
+
 /** A query with the forced pairs of its instance, on raw bytes; null when nothing is left of it. */
 export function forceQuery(
   query: string | null,
@@ -53,7 +81,7 @@ export function forceQuery(
   purpose: QueryPurpose,
 ): string | null {
   let forced = query;
-  for (const { key, value } of forcedPairs(service, index, purpose)) {
+  for (const { key, value } of knownPairs(service, index, purpose)) {
     forced = value === null ? removeQueryKey(forced, key) : setQueryPair(forced, key, value);
   }
   return forced;

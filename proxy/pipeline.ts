@@ -182,7 +182,10 @@ function select(context: RequestContext, route: Route, policy: CompiledPolicy): 
   const { exchange, path } = context;
   const request: RuleRequest = {
     method: exchange.handshake ? "GET" : exchange.head.method,
-    paths: route.testPaths.flatMap(canonicalForms),
+    paths:
+      route.testPaths.length === 1
+        ? canonicalForms(route.testPaths[0]!)
+        : route.testPaths.flatMap(canonicalForms),
     header: (name) => {
       const values = fieldValues(context.clientFields, name);
       return values.length === 0 ? undefined : values.join(name === "cookie" ? "; " : ", ");

@@ -187,6 +187,9 @@ export function removeQueryKey(query: string | null, key: string): string | null
   if (query === null) {
     return null;
   }
+  if (!query.includes(key) && !query.includes("%") && !query.includes("+")) {
+    return query; // no spelling of the key is in it
+  }
   const pairs = query.split("&");
   const kept = pairs.filter((pair) => !isKey(pair, key));
   if (kept.length === pairs.length) {

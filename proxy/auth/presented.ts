@@ -32,6 +32,9 @@ export interface Presented {
   param(name: string): string | undefined;
 }
 
+const AUTHORIZATION = "authorization";
+const NO_HEADERS = new Map<string, string | undefined>();
+
 /**
  * Reads a request in one pass over its fields. null when `Authorization` occurs twice, which is refused whatever the
  * groups are (decision 25).
@@ -42,12 +45,17 @@ export function readPresented(
   nowMs: number,
 ): Presented | null {
   const { fields, query } = request;
-  const headers = new Map<string, string | undefined>();
+  const anyHeader = wanted.headers.size > 0;
+  const headers = anyHeader ? new Map<string, string | undefined>() : NO_HEADERS;
   let cookieText: string | null = null;
   let authorized = false;
   for (let i = 0; i + 1 < fields.length; i += 2) {
-    const name = (fields[i] as string).toLowerCase();
-    if (name === "authorization") {
+    const received = fields[i] as string;
+    if (!anyHeader && received.length !== AUTHORIZATION.length && received.length !== 6) {
+      continue; // neither this one nor `cookie`
+    }
+    const name = received.toLowerCase();
+    if (name === AUTHORIZATION) {
       if (authorized) {
         return null;
       }
@@ -57,7 +65,7 @@ export function readPresented(
       // HTTP/2 may spread cookies over lines (RFC 9113 8.2.3).
       cookieText = cookieText === null ? value : `${cookieText}; ${value}`;
     }
-    if (wanted.headers.has(name)) {
+    if (anyHeader && wanted.headers.has(name)) {
       headers.set(name, headers.has(name) ? undefined : fields[i + 1]);
     }
   }

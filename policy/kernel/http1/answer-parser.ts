@@ -1,6 +1,6 @@
 import type { FieldLines, ResponseHead } from "../exchange.ts";
 import { BodyReader, copyOf, hasBareLf } from "./body-reader.ts";
-import { FORBIDDEN, readFields } from "./field-section.ts";
+import { isForbidden, readFields } from "./field-section.ts";
 
 /** What the parser finds, in order: interim heads, one head, data, one end; or a switch to another protocol. */
 export interface AnswerEvents {
@@ -185,7 +185,7 @@ export class AnswerParser {
       text.charCodeAt(8) !== 32 ||
       status === 0 ||
       (lineEnd !== 12 && text.charCodeAt(12) !== 32) ||
-      FORBIDDEN.test(text)
+      isForbidden(text)
     ) {
       return "the status line or a control character is not valid";
     }

@@ -1,5 +1,5 @@
 import type { FieldLines } from "../exchange.ts";
-import { FORBIDDEN, readFields } from "./field-section.ts";
+import { isForbidden, readFields } from "./field-section.ts";
 
 const DONE = 0;
 const LENGTH = 1;
@@ -214,7 +214,7 @@ export class BodyReader {
     }
     const trailers: string[] = [];
     const lines = text.toString("latin1", 0, found + 2);
-    if (FORBIDDEN.test(lines) || !readFields(lines, 0, trailers)) {
+    if (isForbidden(lines) || !readFields(lines, 0, trailers)) {
       return this.#fail("the trailers are not valid", end);
     }
     this.trailers = trailers;
