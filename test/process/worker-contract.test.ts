@@ -671,6 +671,23 @@ describe("modules", () => {
     expect((await worker.ordinary("/frail")).text).toBe("2");
   });
 
+  test("that lack a module of their own load once it is there", async () => {
+    await write(
+      "default/1/lack/a.mjs",
+      "import './b.mjs';\nimport { c } from './c.mjs';\nexport default c;",
+    );
+    await write("default/1/lack/b.mjs", "export {};");
+    await write("default/1/lack/main.js", "import c from './a.mjs';\nexport default () => c;");
+    expect((await worker.ordinary("/lack/main")).status).toBe(500);
+    await worker.untilLogged((line) => line.msg.includes('Cannot find module \"./c.mjs\"'));
+    await write("default/1/lack/c.mjs", "throw new Error('not yet');\nexport const c = 1;");
+    expect((await worker.ordinary("/lack/main")).status).toBe(500);
+    await worker.untilLogged((line) => /lack\/c\.mjs:1/.test(line.msg));
+    await write("default/1/lack/c.mjs", "export const c = 'here';");
+    await settle();
+    expect((await worker.ordinary("/lack/main")).text).toBe("here");
+  });
+
   test("may be ES modules with cycles, live bindings, JSON, TypeScript and top-level await", async () => {
     await write(
       "default/1/esm/a.js",

@@ -257,6 +257,35 @@ return out;`);
   });
 });
 
+describe("a script that ends or blocks its process", () => {
+  test("has its last lines in the log, with what ended it", async () => {
+    const own = await startWorker();
+    try {
+      await own.write("default/1/exit.js", "console.log('about to go'); process.exit(3);");
+      await own.hook("/exit").catch(() => {});
+      await own.untilLogged((line) => line.msg === "about to go");
+      const line = await own.untilLogged((entry) => entry.msg.startsWith("process.exit()"));
+      expect(line).toMatchObject({ script: "default/1/exit.js", level: "error" });
+      await expect.poll(() => own.isRunning(), { timeout: 5000 }).toBe(false);
+    } finally {
+      await own.stop();
+    }
+  });
+
+  test("has said its first line before it blocks", async () => {
+    const own = await startWorker();
+    try {
+      await own.write("default/1/block.js", "console.log('blocking now'); for (;;) {}");
+      const answer = own.hook("/block").catch(() => {});
+      await own.untilLogged((line) => line.msg === "blocking now");
+      await own.stop();
+      await answer;
+    } finally {
+      await own.stop();
+    }
+  });
+});
+
 describe("100 MiB", () => {
   let service: TestUpstream;
   let expected = "";
