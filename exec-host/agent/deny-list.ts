@@ -1,5 +1,5 @@
 import { compileGlob, matchesGlob } from "../tools/glob-match.ts";
-import { parseShell } from "./shell/syntax.ts";
+import { parseShell } from "./shell/parser.ts";
 
 /** What the settings forbid, whatever is confirmed (section 13, step 4). */
 export interface DenyLists {

@@ -1,6 +1,6 @@
 import { describe, test } from "vitest";
 import { createCap, createRateLimiter } from "../../exec-host/agent/caps.ts";
-import { canonicalJson, createConfirmTokens } from "../../exec-host/agent/confirm-tokens.ts";
+import { createConfirmTokens } from "../../exec-host/agent/confirm-tokens.ts";
 import type { TokenBinding } from "../../exec-host/agent/confirm-tokens.ts";
 import { dangerousShapeOf } from "../../exec-host/agent/dangerous-shapes.ts";
 import { AGENT_ERRORS } from "../../exec-host/agent/errors.ts";
@@ -10,6 +10,7 @@ import { toPage } from "../../exec-host/agent/paging.ts";
 import { createReadRecord } from "../../exec-host/agent/read-record.ts";
 import { scopeOf } from "../../exec-host/agent/runs.ts";
 import type { Session } from "../../exec-host/agent/seams.ts";
+import { canonicalJson } from "../../exec-host/agent/settings/canonical-json.ts";
 import { createTurnSlot } from "../../exec-host/agent/turn-slot.ts";
 import { isCredentialPath, isWithin, placePath } from "../../exec-host/tools/confinement.ts";
 import { compileGlob, matchesGlob } from "../../exec-host/tools/glob-match.ts";

@@ -8,7 +8,7 @@ import { readPlainLine } from "./plain-line.ts";
 import type { PlainCommand } from "./plain-line.ts";
 import { judgePlainCommand } from "./read-only.ts";
 import type { PathOperand } from "./read-only.ts";
-import { parseShell } from "./syntax.ts";
+import { parseShell } from "./parser.ts";
 import type { ShellLine, SimpleCommand, Word } from "./syntax.ts";
 import { baseName, unwrap } from "./unwrap.ts";
 

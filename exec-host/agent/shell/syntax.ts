@@ -48,7 +48,8 @@ interface AstNode {
   readonly [key: string]: unknown;
 }
 
-type Parse = (text: string) => unknown;
+/** The parser's entry point. */
+export type Parse = (text: string) => unknown;
 
 const MAX_TEXT = 65_536;
 const MAX_COMMANDS = 1000;
@@ -57,21 +58,12 @@ const MAX_WORDS = 5000;
 const MAX_BRACKETS = 4000;
 const MAX_DEPTH = 200;
 
-let loading: Promise<Parse> | null = null;
-
-/** Loads the parser (about 60 ms and 18 MB, once per process, at the first command line). */
-function loadParser(): Promise<Parse> {
-  loading ??= import("just-bash").then((module) => module.parse as Parse);
-  return loading;
-}
-
 /**
- * Parses a bash command line.
+ * Parses a bash command line with a parser that yields just-bash's tree.
  *
  * @returns null when the text cannot be parsed with certainty: too long, control characters, syntax errors.
  */
-export async function parseShell(text: string): Promise<ShellLine | null> {
-  const parse = await loadParser();
+export function toShellLine(parse: Parse, text: string): ShellLine | null {
   return parseWith(parse, text, 0);
 }
 
