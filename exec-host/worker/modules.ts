@@ -51,6 +51,8 @@ const nodeRequire = createRequire(import.meta.url);
 const HELPER_CHECK_MS = 100;
 /** Files of installed packages change with an installation, not with an edit. */
 const PACKAGE_CHECK_MS = 1000;
+/** More than a tick of any file system's clock. */
+const SETTLE_MS = 50;
 const MAX_MODULE_BYTES = 16 * 1024 * 1024;
 
 type RequireFunction = ((specifier: string) => unknown) & {
@@ -75,9 +77,37 @@ class LoadedModule implements ModuleRecord, ModuleOwner {
   isStale = false;
   common: CommonModule | null = null;
   esm: Module | null = null;
-  constructor(file: string, stamp: Stamp | null) {
+  /** What was loaded, kept until its stamp is proof enough. */
+  #text: string | null;
+  constructor(file: string, stamp: Stamp | null, text: string | null) {
     this.file = file;
     this.stamp = stamp;
+    this.#text = text;
+  }
+
+  /**
+   * Whether the file is still the one that was loaded. A file that was read within a tick of its last change may
+   * have changed again under the same stamp, so its text is compared once after that tick.
+   */
+  isCurrent(now: number): boolean {
+    const stamp = readStamp(this.file);
+    if (stamp === null || !isSameStamp(this.stamp, stamp)) {
+      return false;
+    }
+    if (this.#text === null || now - stamp.ctimeMs < SETTLE_MS) {
+      return true;
+    }
+    const isSame = readText(this.file) === this.#text;
+    this.#text = null;
+    return isSame;
+  }
+}
+
+function readText(file: string): string | null {
+  try {
+    return readFileSync(file, "utf8");
+  } catch {
+    return null; // vanished: not the same text
   }
 }
 
@@ -121,7 +151,7 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
     let isChanged = false;
     for (const record of records.values()) {
       const isDue = withPackages || !record.file.includes("/node_modules/");
-      if (isDue && !isSameStamp(record.stamp, readStamp(record.file))) {
+      if (isDue && !record.isCurrent(clock.now())) {
         drop(record);
         isChanged = true;
       }
@@ -160,7 +190,7 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
       return known;
     }
     const { text, stamp } = readSource(file);
-    const record = new LoadedModule(file, stamp);
+    const record = new LoadedModule(file, stamp, text);
     records.set(file, record);
     owner.uses.add(record);
     try {
@@ -370,7 +400,7 @@ export function createModuleCache(clock: Clock, root: string): ModuleCache {
         module.instantiate();
         await module.evaluate();
       } catch (error) {
-        dropBroken(new LoadedModule(owner.file, null));
+        dropBroken(new LoadedModule(owner.file, null, null));
         throw error;
       }
       return module.namespace;
