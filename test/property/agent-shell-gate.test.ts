@@ -72,7 +72,10 @@ const DRESSES: readonly ((line: string) => string)[] = [
   (line) => `find . -exec sh -c ${quoted(line)} +`,
 ];
 
-const confirmed = cases.filter((one) => one.gate === "confirm");
+// a line that only lacks its end can be completed by what follows it, and is then another line
+const confirmed = cases.filter(
+  (one) => one.gate === "confirm" && !one.reason.startsWith("what cannot be parsed"),
+);
 const destructive = cases.filter((one) => one.risk === "destructive" && !one.cmd.includes("<<"));
 
 test("dressing a line up never turns a confirmation into an allowance", async () => {
