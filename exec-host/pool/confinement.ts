@@ -64,15 +64,15 @@ export async function detectConfinement(
   }
   const works = async (path: string | null, args: readonly string[]): Promise<string | null> =>
     path !== null && (await probe(path, [...args, yes])) ? path : null;
-  const setprivArgs = ["--pdeathsig", "KILL", "--no-new-privs"];
   const unshareTries = [
     ["--pid", "--fork", "--kill-child"],
     ["--user", "--map-current-user", "--pid", "--fork", "--kill-child"],
   ].slice(root ? 0 : 1);
   const [bwrap, setpriv, prlimit, ...unshared] = await Promise.all([
     works(find("bwrap"), bwrapArgs({ readPaths: [], writePaths: [], cwd: "/", user: null })),
-    works(find("setpriv"), setprivArgs),
-    works(find("prlimit"), ["--core=0"]),
+    works(find("setpriv"), setprivArgs(root)),
+    // Only where no lower limit is in the way: a worker that asks for more than it may would not start at all.
+    works(find("prlimit"), ["--core=0", "--data=unlimited"]),
     ...unshareTries.map((args) => works(find("unshare"), args)),
   ]);
   const tried = unshared.findIndex((path) => path !== null);
@@ -118,15 +118,12 @@ export function wrapCommand(confinement: Confinement, request: WrapRequest): Wra
   let user = request.user;
   const namespaced = confinement.kind !== "none";
   if (setpriv !== null) {
-    const priv = [setpriv, "--pdeathsig", "KILL", "--no-new-privs"];
+    const priv = setprivArgs(root);
     if (user !== null) {
       priv.push("--reuid", String(user.uid), "--regid", String(user.gid), "--clear-groups");
       user = null;
     }
-    if (root) {
-      priv.push("--bounding-set", "-all", "--inh-caps", "-all");
-    }
-    args = [...priv, ...args];
+    args = [setpriv, ...priv, ...args];
   }
   if (prlimit !== null) {
     const limits = ["--core=0", `--data=${request.maxDataBytes}`];
@@ -148,6 +145,12 @@ export function wrapCommand(confinement: Confinement, request: WrapRequest): Wra
     args = [setpriv, "--pdeathsig", "KILL", ...args];
   }
   return { command: args[0] ?? request.command, args: args.slice(1), user };
+}
+
+/** Dies with its parent, gains nothing by a set-user-id program, and as root holds no capability. */
+function setprivArgs(root: boolean): string[] {
+  const args = ["--pdeathsig", "KILL", "--no-new-privs"];
+  return root ? [...args, "--bounding-set", "-all", "--inh-caps", "-all"] : args;
 }
 
 /** What the engine, its helpers and name resolution need of the system; read only. */

@@ -46,7 +46,9 @@ async function startProbe(changes = {}, confinement = kinds[0]!) {
   return { ...setup, edge };
 }
 
-describe.for(kinds.map((kind) => [kind.kind, kind] as const))("a script under %s", ([, kind]) => {
+describe.for(
+  kinds.map((kind) => [`${kind.kind}${kind.setpriv ? " with helpers" : ""}`, kind] as const),
+)("a script under %s", ([, kind]) => {
   test("reads and writes its own data folder only", async () => {
     const { edge, dataDir, host } = await startProbe({}, kind);
     const own = `require("fs").writeFileSync("note", "kept"); return [process.cwd(), require("fs").readFileSync("note", "utf8")];`;
@@ -169,7 +171,8 @@ test.runIf(isRoot)("exec.user bounds how many processes a script may start", asy
     for (let i = 0; i < 300; i++) { const kid = spawn("/bin/sleep", ["20.125"], { stdio: "ignore" }); done.push(new Promise((ok) => kid.on("spawn", ok).on("error", () => { failed++; ok(); }))); kids.push(kid); }
     await Promise.all(done); for (const kid of kids) kid.kill("SIGKILL"); return failed;`;
   const answer = await probe(edge, bomb);
-  expect(answer.value, JSON.stringify(answer)).toBeGreaterThan(0);
+  // Some starts failed, or the bomb took its own worker with it.
+  expect(answer.value, JSON.stringify(answer)).not.toBe(0);
 });
 
 async function startHostFor(changes: { user: string }, kind: (typeof kinds)[number]) {

@@ -53,7 +53,7 @@ test("exec-host serves its container until SIGTERM and leaves no process behind"
 
 test("a worker that never yields goes with its killed host", async () => {
   const kinds = await availableConfinements();
-  if (kinds.length === 1) {
+  if (kinds.every((kind) => kind.setpriv === null && kind.kind === "none")) {
     return; // no helper on this machine ends a process with its parent: said by readiness
   }
   const folder = await tempDir();

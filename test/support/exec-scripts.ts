@@ -64,6 +64,13 @@ export async function availableConfinements(): Promise<Confinement[]> {
   const root = process.getuid?.() === 0;
   const found = [bareConfinement(root)];
   const options = { searchFolders: DEFAULT_SEARCH_FOLDERS };
+  const helpers = await detectConfinement(probeProgram, root, {
+    ...options,
+    without: ["bwrap", "unshare"],
+  });
+  if (helpers.setpriv !== null) {
+    found.push(helpers);
+  }
   const namespace = await detectConfinement(probeProgram, root, { ...options, without: ["bwrap"] });
   if (namespace.kind === "namespace") {
     found.push(namespace);
