@@ -12,7 +12,7 @@ import { decodeConfig } from "../proxy/config.ts";
 import { createDataPlane } from "../proxy/data-plane.ts";
 
 /*
- * What the edge's own code costs per plain request, without sockets and without node:http: the whole pipeline with its
+ * What the edge's own code costs per request, plain and hooked, without sockets and without node:http: the whole pipeline with its
  * access line and metrics, between an exchange and a client that answer at once. The log goes to standard output, so
  * run it with `> /dev/null`; figures go to standard error. Much less noisy than traffic, so good for comparisons.
  *
@@ -37,12 +37,12 @@ const ANSWER_FIELDS: FieldLines = [
 ].flat();
 
 /** A head as a parser makes it: every string new. */
-function makeHead(): RequestHead {
+function makeHead(target: string): RequestHead {
   const text =
     `host|${HOST}|accept|application/json, text/plain, */*|accept-encoding|gzip, deflate, br|` +
     `accept-language|en-GB,en;q=0.8|cache-control|no-cache|referer|http://bench.invalid/page|` +
     `user-agent|bench/1.0 (X11; Linux x86_64)|x-request-id|${Math.random()}|Connection|keep-alive`;
-  return { method: "GET", target: "/plain?a=1", version: "1.1", fields: text.split("|") };
+  return { method: "GET", target, version: "1.1", fields: text.split("|") };
 }
 
 const CHUNK = Buffer.alloc(1024, "x");
@@ -60,11 +60,14 @@ class QuickSink implements DrainingSink {
 }
 
 class QuickExchange implements Exchange {
-  readonly head = makeHead();
+  readonly head: RequestHead;
   readonly peer = { address: "127.0.0.1", port: 1, encrypted: false };
   readonly body = null;
   readonly handshake = false;
   answered = false;
+  constructor(target: string) {
+    this.head = makeHead(target);
+  }
   onGone(): void {}
   sendContinue(): void {}
   sendInterim(): void {}
@@ -131,7 +134,14 @@ try {
       listen: { http: "127.0.0.1:0" },
       control: { listen: "127.0.0.1:0", token: "bench-control-token-0000" },
       dataDir,
-      containers: [{ project: PROJECT, container: CONTAINER, ports: { terminal: 80 } }],
+      containers: [
+        {
+          project: PROJECT,
+          container: CONTAINER,
+          ports: { terminal: 80 },
+          exec: { kind: "embedded", scripts: dataDir },
+        },
+      ],
     },
     { file: null, env: {} },
   );
@@ -154,31 +164,41 @@ try {
     policies,
     aliases: () => null,
     auditStore: { append: async () => {} },
-    execHosts: { endpoint: none, reportSuspect() {}, isGone: () => false, takeEnded: none },
+    execHosts: {
+      endpoint: () => ({ origin: { kind: "unix", path: "/nowhere" }, secret: "s", generation: 1 }),
+      reportSuspect() {},
+      isGone: () => false,
+      takeEnded: none,
+    },
     agents: { endpoint: none, sign: () => [] },
     management: () => ({ owns: () => false, handle: none }),
   });
 
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-  pipeline(new QuickExchange());
+  pipeline(new QuickExchange("/plain"));
   while (waiting.length === 0) {
     await turn();
   }
   answerAll();
-  let best = Number.POSITIVE_INFINITY;
-  for (let round = 0; round < 8; round++) {
-    const before = process.cpuUsage();
-    for (let n = 0; n < COUNT / 8; n += 16) {
-      for (let i = 0; i < 16; i++) {
-        pipeline(new QuickExchange());
+  for (const target of ["/plain?a=1", "/hooked?a=1"]) {
+    let best = Number.POSITIVE_INFINITY;
+    answered = 0;
+    for (let round = 0; round < 8; round++) {
+      const before = process.cpuUsage();
+      for (let n = 0; n < COUNT / 8; n += 16) {
+        for (let i = 0; i < 16; i++) {
+          pipeline(new QuickExchange(target));
+        }
+        answerAll();
+        await turn();
       }
-      answerAll();
-      await turn();
+      const { user, system } = process.cpuUsage(before);
+      best = Math.min(best, (user + system) / (COUNT / 8));
     }
-    const { user, system } = process.cpuUsage(before);
-    best = Math.min(best, (user + system) / (COUNT / 8));
+    process.stderr.write(
+      `${target.padEnd(12)} ${best.toFixed(2)} us per request (${answered} answered)\n`,
+    );
   }
-  process.stderr.write(`pipeline ${best.toFixed(2)} us per request (${answered} answered)\n`);
   process.exit(0);
 } finally {
   rmSync(dataDir, { recursive: true, force: true });
