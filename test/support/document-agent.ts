@@ -52,6 +52,7 @@ export interface DocumentAgent {
 export async function openDocumentAgent(agent: Json = {}): Promise<DocumentAgent> {
   const edge = await openTestEdge({
     container: { agent: { kind: "embedded", rateLimit: "off", ...agent } },
+    config: { log: { level: "error" } },
   });
   const home = join(edge.folder, "data/containers", CONTAINER, "home");
   const project = join(home, "project");
