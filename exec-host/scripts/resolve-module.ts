@@ -32,7 +32,7 @@ export function resolveModule(
   specifier: string,
   use: ModuleUse,
 ): ModuleTarget {
-  if (isBuiltin(specifier)) {
+  if (isBuiltin(specifier) || specifier === "bun") {
     return { kind: "builtin", name: specifier };
   }
   let wanted = specifier;

@@ -190,11 +190,12 @@ describe.each(BOTH)("%s of a response that the script's fetch", (way, send) => {
   });
 
   test("never saw, a helper module having fetched it, counts as decoded when it had a coding", async () => {
-    for (const codings of ["gzip", "gzip,br"]) {
-      const answer = await run(send(`await get(${urlOf(codings, codings.replace(",", ", "))})`));
-      expect(answer.text).toBe(TEXT);
-      expect(answer.headers["content-encoding"]).toBeUndefined();
-    }
+    const answer = await run(send(`await get(${urlOf("gzip", "gzip")})`));
+    expect(answer.text).toBe(TEXT);
+    expect(answer.headers["content-encoding"]).toBeUndefined();
+    const chain = await run(send(`await get(${urlOf("gzip,br", "gzip, br")})`));
+    expect(chain.body.equals(coded("gzip,br"))).toBe(true);
+    expect(chain.headers["content-encoding"]).toBe("gzip, br");
     const plain = await run(send("await get(base + '/coded')"));
     expect(plain.text).toBe(TEXT);
     const compress = await run(send(`await get(${urlOf("compress", "compress")})`));
