@@ -174,7 +174,7 @@ class Relay implements AnswerHandler {
 
   data(chunk: Buffer): boolean {
     const sink = this.#sink;
-    if (sink === null || sink.data(chunk)) {
+    if (sink === null || sink.data(chunk, true)) {
       return true;
     }
     if (!this.#drains) {

@@ -28,8 +28,11 @@ export interface ResponseHead {
 
 /** Takes a body. After `data`s exactly one of `end` and `fail` is called, and nothing follows it. */
 export interface BodySink {
-  /** Returns false when full: the source then waits for its `resume()`. */
-  data(chunk: Buffer): boolean;
+  /**
+   * Returns false when full: the source then waits for its `resume()`. `disposable`: nobody else looks at the piece
+   * again, so whoever sends it may free its memory.
+   */
+  data(chunk: Buffer, disposable?: boolean): boolean;
   /** The body is complete. `trailers` is empty when there were none; a client's are swept already. */
   end(trailers: FieldLines): void;
   /** The source broke off; what came so far is not the whole body. */

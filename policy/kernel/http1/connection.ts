@@ -2,6 +2,7 @@ import net from "node:net";
 import tls from "node:tls";
 import type { BodySink, BodySource, FieldLines, ResponseHead } from "../exchange.ts";
 import { AnswerParser, type AnswerEvents } from "./answer-parser.ts";
+import { writeAndFree } from "./free-bytes.ts";
 import { IDEMPOTENT, writeFields, writeRequestHead, type RequestFraming } from "./request-head.ts";
 import {
   UpstreamFailure,
@@ -139,7 +140,7 @@ export class Call implements OutgoingCall, BodySink {
     return this.#head;
   }
 
-  data(chunk: Buffer): boolean {
+  data(chunk: Buffer, disposable = false): boolean {
     const connection = this.#connection;
     if (this.#settled || connection === null || this.sent || chunk.length === 0) {
       return true;
@@ -150,7 +151,7 @@ export class Call implements OutgoingCall, BodySink {
     const after = this.framing === "chunked" ? 2 : 0;
     let free: boolean;
     if (before === "" && after === 0) {
-      free = socket.write(chunk);
+      free = disposable ? writeAndFree(socket, chunk) : socket.write(chunk);
     } else if (chunk.length <= JOIN_BYTES) {
       const joined = Buffer.allocUnsafe(before.length + chunk.length + after);
       joined.write(before, 0, "latin1");
@@ -163,7 +164,7 @@ export class Call implements OutgoingCall, BodySink {
     } else {
       socket.cork();
       socket.write(before, "latin1");
-      free = socket.write(chunk);
+      free = disposable ? writeAndFree(socket, chunk) : socket.write(chunk);
       if (after > 0) {
         free = socket.write("\r\n", "latin1");
       }

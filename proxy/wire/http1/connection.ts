@@ -3,6 +3,7 @@ import type { Socket } from "node:net";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../../../policy/kernel/errors.ts";
 import type { Exchange, Peer } from "../../../policy/kernel/exchange.ts";
 import { BodyReader } from "../../../policy/kernel/http1/body-reader.ts";
+import { writeAndFree } from "../../../policy/kernel/http1/free-bytes.ts";
 import { writeFields } from "../../../policy/kernel/http1/request-head.ts";
 import type { WireDeps } from "../limits.ts";
 import { peerOf } from "../peer.ts";
@@ -251,16 +252,16 @@ export class Http1Connection implements ExchangeConnection {
       : this.socket.write(bytes);
   }
 
-  writeParts(before: string, body: Buffer, after: string): boolean {
+  writeParts(before: string, body: Buffer, after: string, disposable: boolean): boolean {
     const socket = this.socket;
     if (before === "" && after === "") {
-      return socket.write(body);
+      return disposable ? writeAndFree(socket, body) : socket.write(body);
     }
     socket.cork();
     if (before !== "") {
       socket.write(before, "latin1");
     }
-    let free = socket.write(body);
+    let free = disposable ? writeAndFree(socket, body) : socket.write(body);
     if (after !== "") {
       free = socket.write(after, "latin1");
     }

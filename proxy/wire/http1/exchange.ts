@@ -28,7 +28,7 @@ export interface ExchangeConnection {
   readonly bytesWritten: number;
   write(bytes: string | Buffer): boolean;
   /** Head or frame and body as one message to the kernel, without copying the body. */
-  writeParts(before: string, body: Buffer, after: string): boolean;
+  writeParts(before: string, body: Buffer, after: string, disposable: boolean): boolean;
   onDrain(listener: () => void): void;
   /** Somebody wants the body: it flows from now on. */
   bodyWanted(): void;
@@ -279,7 +279,7 @@ export class RequestBody implements BodySource {
 
   /** A piece arrived; false when the sink is full. */
   push(chunk: Buffer): boolean {
-    return this.#sink === null || this.#sink.data(chunk);
+    return this.#sink === null || this.#sink.data(chunk, true);
   }
 
   complete(trailers: FieldLines): void {
@@ -335,16 +335,22 @@ class AnswerSink implements DrainingSink {
     const held = this.#held;
     this.#head = "";
     this.#held = null;
-    return held === null ? this.#connection.write(head) : this.#send(head, held);
+    return held === null ? this.#connection.write(head) : this.#send(head, held, false);
   }
 
-  #send(before: string, chunk: Buffer): boolean {
+  #send(before: string, chunk: Buffer, disposable: boolean): boolean {
     return this.#chunked
-      ? writeJoined(this.#connection, `${before}${chunk.length.toString(16)}\r\n`, chunk, "\r\n")
-      : writeJoined(this.#connection, before, chunk, "");
+      ? writeJoined(
+          this.#connection,
+          `${before}${chunk.length.toString(16)}\r\n`,
+          chunk,
+          "\r\n",
+          disposable,
+        )
+      : writeJoined(this.#connection, before, chunk, "", disposable);
   }
 
-  data(chunk: Buffer): boolean {
+  data(chunk: Buffer, disposable = false): boolean {
     if (this.#done || this.#bodyless || chunk.length === 0) {
       return true;
     }
@@ -362,7 +368,7 @@ class AnswerSink implements DrainingSink {
     }
     const head = this.#head;
     this.#head = "";
-    return this.#send(head, chunk);
+    return this.#send(head, chunk, disposable);
   }
 
   end(trailers: FieldLines): void {
@@ -426,9 +432,10 @@ function writeJoined(
   before: string,
   chunk: Buffer,
   after: string,
+  disposable = false,
 ): boolean {
   if (chunk.length > JOIN_BYTES) {
-    return connection.writeParts(before, chunk, after);
+    return connection.writeParts(before, chunk, after, disposable);
   }
   // One latin1 string is the cheapest write that Node has.
   return connection.write(`${before}${chunk.toString("latin1")}${after}`);
