@@ -124,6 +124,7 @@ export function startChild(
     cwd: spec.cwd,
     env: {},
     stdio,
+    detached: true, // a process group of its own, so that what it starts can be ended with it
     ...(command.user === null ? {} : { uid: command.user.uid, gid: command.user.gid }),
   });
   const channel = (process_.stdio as typeof process_.stdio | undefined)?.[3] as Duplex | undefined;
@@ -202,6 +203,7 @@ export function startChild(
     handlers.exit(exit);
   };
   process_.on("exit", (code, signal) => {
+    killGroup(process_);
     // Output still in the pipes (a crash report) is read for a moment; a grandchild may hold them open for ever.
     const timer = clock.after(OUTPUT_GRACE_MS, () => finish({ code, signal }));
     process_.on("close", () => {
@@ -292,7 +294,18 @@ function killAll(outer: ChildProcess, enginePid: number | null): void {
       // already gone
     }
   }
-  outer.kill("SIGKILL");
+  killGroup(outer);
+}
+
+/** Whatever the worker started and did not set apart; needs no process namespace. */
+function killGroup({ pid }: ChildProcess): void {
+  try {
+    if (pid !== undefined) {
+      process.kill(-pid, "SIGKILL");
+    }
+  } catch {
+    // nobody left
+  }
 }
 
 /** Follows the only children down from a wrapper to the engine. */

@@ -51,8 +51,6 @@ export interface ExecPool {
   takeEnded(containerId: string, auditId: string): string | undefined;
   /** Applies a changed set of containers: removed ones stop, changed ones are replaced without a cut. */
   reconcile(): void;
-  /** Replaces a container's worker without cutting its running requests. */
-  redeploy(containerId: string): void;
   status(): ExecPoolStatus;
   /** Ends every worker and waits for them. */
   close(): Promise<void>;
@@ -215,7 +213,6 @@ export async function createExecPool(
         }
       }
     },
-    redeploy: (id) => slots.get(id)?.redeploy(),
     status() {
       const all = [...slots.values()];
       return {

@@ -34,7 +34,6 @@ export interface Slot {
   readonly isServing: boolean;
   /** Settings as configured now; a change replaces the worker without a cut. */
   apply(container: ExecContainer): void;
-  redeploy(): void;
   /** The worker to use at once; null when one must be waited for. */
   pick(): Worker | null;
   /** @throws ExecUnavailable */
@@ -400,7 +399,6 @@ export function createSlot(deps: SlotDeps, id: string, initial: ExecContainer): 
         replace();
       }
     },
-    redeploy: replace,
     pick,
     wait,
     suspect(generation, kind) {
