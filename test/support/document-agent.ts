@@ -70,7 +70,14 @@ export async function openDocumentAgent(agent: Json = {}): Promise<DocumentAgent
         method,
         host,
         path: `/api/v1/agent${path}`,
-        headers: { "content-type": "application/json", ...headers },
+        headers: {
+          "content-type": "application/json",
+          // Node leaves it out of a DELETE
+          ...(payload === undefined
+            ? {}
+            : { "content-length": String(Buffer.byteLength(payload)) }),
+          ...headers,
+        },
         ...(payload === undefined ? {} : { body: payload }),
       });
     },

@@ -137,7 +137,8 @@ export function registerReadRoutes(
   );
 
   async function applicableRules(session: Session, query: URLSearchParams): Promise<JsonObject> {
-    const loaded = await settings.get(session);
+    // what is checked is the session's snapshot; a prompt is put together anew for every request of the model
+    const [loaded, disk] = await Promise.all([settings.get(session), loadSettings(session)]);
     const agent = query.get("agent") ?? ownAgent(session);
     const named = query.get("tool");
     const tool = named === null ? null : toToolName(named);
@@ -147,7 +148,7 @@ export function registerReadRoutes(
         ? isChecked(rule.kind) && coversAgent(rule, agent)
         : covers(rule, { tool, readOnly: readOnly === true, agent }),
     );
-    const prompt = pickPromptRules(loaded.teamRules ? loaded.rules : [], agent);
+    const prompt = pickPromptRules(disk.teamRules ? disk.rules : [], agent);
     const rules = [...checked, ...prompt.rules].map(toListedRule);
     const trust = await settings.trust(loaded);
     const reason = failClosedReason({ ...options, needsAck: trust.needsAck });
@@ -158,7 +159,7 @@ export function registerReadRoutes(
       active: checked.length > 0,
       count: rules.length,
       rules,
-      prompt_off: !loaded.teamRules,
+      prompt_off: !disk.teamRules,
       prompt_bytes: prompt.bytes,
       prompt_budget_bytes: PROMPT_BUDGET_BYTES,
       prompt_over_budget: prompt.overBudget,

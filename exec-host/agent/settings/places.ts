@@ -5,6 +5,10 @@ import type { SettingsLayer, SettingsScope } from "../seams.ts";
 /** Name of the settings folder in a home or a project. */
 const FOLDER = ".hoody";
 const MAX_PROFILES = 1000;
+const LAYERS_OF_A_FOLDER = [
+  ["project", "settings.json"],
+  ["local", "settings.local.json"],
+] as const;
 
 /** One settings file of a scope. */
 export interface SettingsPlace {
@@ -73,8 +77,12 @@ export async function findPlaces(scope: SettingsScope): Promise<SettingsPlaces> 
     ]);
     const atHome = scope.realm === "global" && realCwd === realHome;
     if (!atHome && realFolder !== realProfile) {
-      places.push(await place("project", join(folder, "settings.json")));
-      places.push(await place("local", join(folder, "settings.local.json")));
+      // a folder that holds the home holds the global profile: for a scoped realm its settings are another realm's
+      const holdsGlobal = scope.realm !== "global" && isWithin(realHome, realCwd);
+      for (const [layer, name] of LAYERS_OF_A_FOLDER) {
+        const found = await place(layer, join(folder, name));
+        places.push({ ...found, foreign: found.foreign || holdsGlobal });
+      }
       trustFolder = realFolder;
     }
   }
@@ -108,7 +116,7 @@ export async function openLocation(path: string): Promise<string> {
 }
 
 function isWithin(path: string, folder: string): boolean {
-  return path === folder || path.startsWith(folder + sep);
+  return path === folder || path.startsWith(folder.endsWith(sep) ? folder : folder + sep);
 }
 
 /** A test for real locations in a profile other than the scope's own. */
