@@ -67,7 +67,9 @@ test("metric labels stay a small closed set after 2,000 requests of random every
   const text = after.join("\n");
   expect(text).not.toMatch(/example|RANDOM|\/p[0-9]|127\.0\.0\.1|[0-9a-f]{24}|svc[0-9]/);
   expect(after.length).toBeLessThan(600);
-  const services = new Set([...text.matchAll(/service="([^"]*)"/g)].map((match) => match[1]));
+  const services = new Set(
+    [...text.matchAll(/service="([^"]*)"/g)].map((match) => String(match[1])),
+  );
   expect([...services].toSorted()).toEqual(["other", "terminal"]);
 }, 60_000);
 
