@@ -293,10 +293,12 @@ export function createSlot(deps: SlotDeps, id: string, initial: ExecContainer): 
     }
     draining.add(worker);
     const deadline = clock.monotonic() + options.drainMs;
-    // A ping is answered with the number of running requests; a moment later, so that one just sent is counted.
-    const look = clock.every(2 * TICK_MS, () => {
+    const { pongs } = worker;
+    // A pong tells the number of running requests; the second one also counts what was sent just before the switch.
+    const look = clock.every(TICK_MS, () => {
       const now = clock.monotonic();
-      if (worker.active === 0 || now >= deadline || worker.state === "gone") {
+      const isIdle = worker.active === 0 && worker.pongs >= pongs + 2;
+      if (isIdle || now >= deadline || worker.state !== "ready") {
         look.cancel();
         worker.end("deploy", "replaced");
       }

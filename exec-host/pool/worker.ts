@@ -62,6 +62,8 @@ export interface Worker {
   readonly gone: Promise<void>;
   readonly pid: number | null;
   readonly active: number;
+  /** Answered pings so far: after two of them it has seen everything that was sent before the first. */
+  readonly pongs: number;
   readonly rssBytes: number;
   /** ms that the oldest unanswered ping waits; 0 when none does. */
   waitingMs(now: number): number;
@@ -112,6 +114,7 @@ export function startWorker(
   let lastOutput = "";
   let sawHeapLimit = false;
   let active = 0;
+  let pongs = 0;
   let rssBytes = 0;
   let baseBytes = 0;
   let seq = 0;
@@ -232,6 +235,9 @@ export function startWorker(
     },
     get active() {
       return active;
+    },
+    get pongs() {
+      return pongs;
     },
     get rssBytes() {
       return rssBytes;
