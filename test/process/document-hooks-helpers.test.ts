@@ -18,11 +18,14 @@ beforeAll(async () => {
     const path = req.url?.split("?")[0] ?? "";
     switch (path) {
       case "/cookies":
-        res.writeHead(200, [
-          ...["Set-Cookie", "a=1; Expires=Wed, 01 Jan 2031 00:00:00 GMT", "Set-Cookie", "b=2"],
-          ...["Connection", "X-Hop", "X-Hop", "1", "Keep-Alive", "timeout=9", "X-Up", "up"],
-          ...["Content-Type", "text/plain"],
-        ]);
+        res.setHeader("Set-Cookie", ["a=1; Expires=Wed, 01 Jan 2031 00:00:00 GMT", "b=2"]);
+        res.writeHead(200, {
+          connection: "X-Hop",
+          "x-hop": "1",
+          "keep-alive": "timeout=9",
+          "x-up": "up",
+          "content-type": "text/plain",
+        });
         return void res.end("ok");
       case "/gzip":
         res.writeHead(200, { "content-encoding": "gzip", "content-type": "text/plain" });
