@@ -1,7 +1,8 @@
 import net, { type AddressInfo } from "node:net";
 import { join } from "node:path";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
+import tls from "node:tls";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type {
   BodySink,
@@ -207,6 +208,32 @@ describe("createHttp1Client() sending", () => {
       ),
     ).toThrow(TypeError);
     expect(upstream.sockets).toHaveLength(0);
+  });
+
+  test("speaks TLS to origins that ask for it, verified only when told to", async () => {
+    const pem = new URL("../cases/tls/", import.meta.url).pathname;
+    const server = tls.createServer(
+      { cert: readFileSync(`${pem}one.cert.pem`), key: readFileSync(`${pem}one.key.pem`) },
+      (socket) => socket.on("data", () => socket.write(OK)).on("error", () => {}),
+    );
+    server.on("tlsClientError", () => {});
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    onTestFinished(() => void server.close());
+    const origin = {
+      kind: "tls",
+      host: "127.0.0.1",
+      port: (server.address() as AddressInfo).port,
+    } as const;
+    const client = newClient();
+    expect(await send(client, origin)).toMatchObject({ status: 200, body: "ok" });
+    expect(await send(client, origin)).toMatchObject({ status: 200, body: "ok" });
+    const strict = newClient({ tls: { rejectUnauthorized: true } });
+    expect((await send(strict, origin)).failure?.kind).toBe("connect");
+    const plain = await recordingUpstream();
+    const limits = { ...LIMITS, connectMs: 300 };
+    expect((await send(client, { ...origin, port: plain.port }, { limits })).failure?.kind).toBe(
+      "connect",
+    );
   });
 
   test("reaches unix sockets", async () => {

@@ -211,6 +211,23 @@ describe("HTTP/2 answers", () => {
     }
   });
 
+  test("with fields that HTTP/2 allows once are a 502; such interim answers and trailers are left out", async () => {
+    const twice = "Content-Type: a\r\nContent-Type: b\r\nETag: 1\r\nETag: 2\r\n";
+    const upstream = await recordingUpstream((request) =>
+      request.target === "/final"
+        ? `HTTP/1.1 200 OK\r\n${twice}Content-Length: 0\r\n\r\n`
+        : `HTTP/1.1 103 Early Hints\r\n${twice}\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nETag: 1\r\nETag: 2\r\n\r\n`,
+    );
+    const edge = await startWireEdge(upstream.port, { secure: true });
+    const session = connect(edge.port);
+    expect((await ask(session, { ":path": "/final" })).status).toBe(502);
+    expect(await ask(session, { ":path": "/" })).toMatchObject({
+      status: 200,
+      body: "x",
+      reset: 0,
+    });
+  });
+
   test("have the lengths of HEAD and 304, no body for them and 204", async () => {
     const upstream = await recordingUpstream((request) =>
       request.target === "/204"

@@ -403,6 +403,40 @@ describe("createHttp1Server() answering", () => {
     expect(edge.exchanges.map((exchange) => exchange.head.target)).toEqual(["/one", "/two"]);
   });
 
+  test("a body that was not wanted in time cannot take bytes of the next request", async () => {
+    const bodies: string[] = [];
+    const late: string[] = [];
+    let first: Exchange | null = null;
+    const edge = await startWireEdge(NO_UPSTREAM, {
+      onExchange(exchange) {
+        if (first === null) {
+          first = exchange;
+          exchange.answer(OK, Buffer.from("first"));
+          return;
+        }
+        first.body?.start({
+          data: (chunk) => late.push(chunk.toString()) > 0,
+          end: () => void late.push("end"),
+          fail: () => void late.push("failed"),
+        });
+        first.body?.resume();
+        setTimeout(() => {
+          void collect(exchange).then(({ body }) => {
+            bodies.push(body);
+            exchange.answer(OK, Buffer.from("second"));
+          });
+        }, 50);
+      },
+    });
+    const client = await rawClient(edge.port);
+    client.send("POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc");
+    await client.waitFor("first");
+    client.send("POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\ndef");
+    await client.waitFor("second");
+    expect(bodies).toEqual(["def"]);
+    expect(late).toEqual(["failed"]);
+  });
+
   test("interim answers go out before the final one, not to HTTP/1.0", async () => {
     const edge = await startWireEdge(NO_UPSTREAM, {
       onExchange(exchange) {

@@ -157,6 +157,22 @@ describe("openTunnel()", () => {
     expect(edge.outcomes.map((outcome) => outcome.kind)).toEqual(["closed", "closed"]);
   });
 
+  test("a tunnel stays open while nobody says anything, longer than any limit of requests", async () => {
+    const upstream = await recordingUpstream(
+      switching("", (chunk, socket) => void socket.write(chunk)),
+    );
+    const edge = await startWireEdge(upstream.port, {
+      limits: { headMs: 200, keepAliveMs: 200, requestMs: 200 },
+      upstream: { idleMs: 200 },
+    });
+    const client = await rawClient(edge.port);
+    client.send(HANDSHAKE);
+    await client.waitFor("\r\n\r\n");
+    await new Promise((resolve) => setTimeout(resolve, 3500));
+    client.send("still here");
+    await client.waitFor("still here");
+  });
+
   test("what happens to one tunnel is not felt by another", async () => {
     const upstream = await recordingUpstream(
       switching("", (chunk, socket) => void socket.write(chunk)),

@@ -27,7 +27,7 @@ const LINGER_MS = 2000;
 const DRAIN_BYTES = 65_536;
 
 /** What the connection reads next. */
-type Phase = "head" | "body" | "nothing";
+type Phase = "head" | "body" | "nothing" | "handed over";
 
 /**
  * One client connection: reads requests one after another, hands each on when the one before it was answered, and writes
@@ -197,7 +197,7 @@ export class Http1Connection implements ExchangeConnection {
   #upgrade(parsed: ParsedHead): void {
     const socket = this.socket;
     const early = this.#bytes === null ? NO_BYTES : this.#bytes.subarray(this.#at);
-    this.#phase = "nothing";
+    this.#phase = "handed over";
     this.#bytes = null;
     this.#at = 0;
     socket.removeListener("data", this.#onData);
@@ -279,6 +279,10 @@ export class Http1Connection implements ExchangeConnection {
       this.#consume(); // requests waited until their client had read the answers before them
     }
   };
+
+  isCurrent(body: RequestBody): boolean {
+    return this.#body === body;
+  }
 
   bodyWanted(): void {
     this.#flows = true;
@@ -406,6 +410,9 @@ export class Http1Connection implements ExchangeConnection {
 
   /** Looks at the deadlines; called every fraction of a second, so that no request sets timers of its own. */
   check(now: number): void {
+    if (this.#phase === "handed over") {
+      return; // a tunnel may be silent for as long as it likes
+    }
     const unsent = this.socket.writableLength;
     // An answer is out for us and still on its way to a slow client: its time runs anew with every piece.
     if (this.#touched || (this.#exchange === null && unsent !== this.#unsent)) {

@@ -30,6 +30,8 @@ export interface ExchangeConnection {
   /** Head or frame and body as one message to the kernel, without copying the body. */
   writeParts(before: string, body: Buffer, after: string, disposable: boolean): boolean;
   onDrain(listener: () => void): void;
+  /** False once the body was read, dropped or given up: what its holder asks for then must not touch the next request. */
+  isCurrent(body: RequestBody): boolean;
   /** Somebody wants the body: it flows from now on. */
   bodyWanted(): void;
   resumeBody(): void;
@@ -116,7 +118,7 @@ export class Http1Exchange implements Exchange {
     if (this.answered || this.#gone || this.head.version === "1.0") {
       return;
     }
-    if (head.status > 101 && head.status < 200) {
+    if (head.status > 101 && head.status < 200 && areSendable(head.fields)) {
       this.#write(this.#rest() + writeInterimHead(head));
     }
   }
@@ -263,18 +265,26 @@ export class RequestBody implements BodySource {
   }
 
   start(sink: BodySink): void {
+    if (!this.#connection.isCurrent(this)) {
+      sink.fail(new Error("the request body is no longer there"));
+      return;
+    }
     this.#sink = sink;
     this.#exchange.sendContinue();
     this.#connection.bodyWanted();
   }
 
   resume(): void {
-    this.#connection.resumeBody();
+    if (this.#connection.isCurrent(this)) {
+      this.#connection.resumeBody();
+    }
   }
 
   cancel(): void {
     this.#sink = null;
-    this.#connection.bodyUnwanted();
+    if (this.#connection.isCurrent(this)) {
+      this.#connection.bodyUnwanted();
+    }
   }
 
   /** A piece arrived; false when the sink is full. */

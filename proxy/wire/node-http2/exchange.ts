@@ -83,7 +83,7 @@ export class Http2Exchange implements Exchange {
   }
 
   get #canSend(): boolean {
-    return !this.answered && !this.#gone && !this.#stream.destroyed;
+    return !this.answered && !this.#gone && !this.#stream.destroyed && !this.#stream.closed;
   }
 
   sendContinue(): void {
@@ -95,7 +95,11 @@ export class Http2Exchange implements Exchange {
 
   sendInterim(head: ResponseHead): void {
     if (this.#canSend && head.status > 101 && head.status < 200) {
-      this.#stream.additionalHeaders({ ":status": head.status, ...toHeaders(head.fields) });
+      try {
+        this.#stream.additionalHeaders({ ":status": head.status, ...toHeaders(head.fields) });
+      } catch {
+        // an interim answer that HTTP/2 cannot carry is left out: the final one is what counts
+      }
     }
   }
 
@@ -275,7 +279,7 @@ class StreamSink implements DrainingSink {
     if (!Number.isFinite(this.#left)) {
       stream.once("wantTrailers", () => {
         if (!stream.destroyed) {
-          stream.sendTrailers(toHeaders(trailers));
+          sendTrailers(stream, trailers);
         }
       });
     }
@@ -296,6 +300,15 @@ class StreamSink implements DrainingSink {
 
 /** Takes what can no longer be sent. */
 const DEAD_SINK: DrainingSink = { data: () => true, end: ignore, fail: ignore, onDrain: ignore };
+
+/** Sends trailers; those that HTTP/2 cannot carry are left out, the body before them was whole. */
+function sendTrailers(stream: ServerHttp2Stream, trailers: FieldLines): void {
+  try {
+    stream.sendTrailers(toHeaders(trailers));
+  } catch {
+    stream.sendTrailers({}); // node refuses before it sends anything
+  }
+}
 
 /** Fields as an object, repeats as arrays: what `node:http2` takes for interim answers and trailers. */
 function toHeaders(fields: FieldLines): Record<string, string | string[]> {
