@@ -456,7 +456,9 @@ async function inspect(
     };
   }
   const judged = await judgeShell(command, scope, cwd);
-  if (judged.denied !== null) {
+  // a line that may change things is not held to the scope (13.2): where it may, reading elsewhere is no less
+  const elsewhere = judged.denied?.code === "outside_scope" && mayMutate(input);
+  if (judged.denied !== null && !elsewhere) {
     refuse("dir_scope", judged.denied.code, `${judged.denied.reason}.`);
   }
   if (judged.risk !== null) {
@@ -465,12 +467,20 @@ async function inspect(
     );
   }
   return {
-    readOnly: judged.mutating === null,
-    mutatingReason: judged.mutating ?? "",
+    readOnly: judged.mutating === null && !elsewhere,
+    mutatingReason: judged.mutating ?? judged.denied?.reason ?? "",
     causes,
     approvedWrites,
     denied,
   };
+}
+
+/** True where the call's mode and posture let it change things. */
+function mayMutate({ session, posture }: GateInput): boolean {
+  if (session.kind === "live") {
+    return session.toolMode !== "read_only";
+  }
+  return posture.requestedMode !== "read_only" && (posture.allowMutations || posture.confirm);
 }
 
 /** A cause bound to the parameters it was found for: a token for other effects does not cover it. */

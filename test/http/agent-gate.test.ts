@@ -176,6 +176,29 @@ describe("directory scope", () => {
   });
 });
 
+test("a line that only reads is held to the scope where nothing else is allowed", async ({
+  expect,
+}) => {
+  const gateway = await startGateway();
+  const read = { params: { cmd: "ls /etc" } };
+  expect((await gateway.run("bash", read)).json["error_code"]).toBe("outside_scope");
+  expect((await gateway.run("bash", read, { "x-hoody-dir-scope": "full" })).json["is_error"]).toBe(
+    false,
+  );
+  expect((await gateway.run("bash", { ...read, allow_mutations: true })).json["is_error"]).toBe(
+    false,
+  );
+  const mode = { "x-hoody-tool-mode": "read_only" };
+  expect(
+    (await gateway.run("bash", { ...read, allow_mutations: true }, mode)).json["is_error"],
+  ).toBe(true);
+  expect((await gateway.runIn(await gateway.createSession(), "bash", read)).json["is_error"]).toBe(
+    false,
+  );
+  const reading = await gateway.createSession({ tool_mode: "read_only" });
+  expect((await gateway.runIn(reading, "bash", read)).json["error_code"]).toBe("outside_scope");
+});
+
 describe("headless sessions", () => {
   test.for([
     ["bash", { cmd: "rm -rf /" }],

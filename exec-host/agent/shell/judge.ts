@@ -237,10 +237,11 @@ async function placeOperands(operands: readonly PathOperand[], scope: FileScope,
           },
         };
       }
-      if (
-        placed.placement === "credential" ||
-        (operand.deep && (await holdsCredentials(placed.physical)))
-      ) {
+      const below = operand.deep ? await credentialsBelow(placed.physical) : "none";
+      if (below === "unknown") {
+        return { mutating: "the tree is too large to check for credential files", denied: null };
+      }
+      if (placed.placement === "credential" || below === "some") {
         return {
           mutating: null,
           denied: { code: "credential" as const, reason: "credential files are not open to tools" },
@@ -328,8 +329,8 @@ async function namesOf(dir: string): Promise<string[]> {
   }
 }
 
-/** True when a tree that a command would read through holds credential files, or is too large to tell. */
-async function holdsCredentials(root: string): Promise<boolean> {
+/** Whether a tree that a command would read through holds credential files; `unknown` when it is too large to tell. */
+async function credentialsBelow(root: string): Promise<"none" | "some" | "unknown"> {
   const queue = [root];
   let looked = 0;
   for (let dir = queue.shift(); dir !== undefined; dir = queue.shift()) {
@@ -342,15 +343,18 @@ async function holdsCredentials(root: string): Promise<boolean> {
     for (const entry of entries) {
       looked += 1;
       const path = `${dir === "/" ? "" : dir}/${entry.name}`;
-      if (isCredentialPath(path) || looked > MAX_DEEP_ENTRIES) {
-        return true;
+      if (isCredentialPath(path)) {
+        return "some";
+      }
+      if (looked > MAX_DEEP_ENTRIES) {
+        return "unknown";
       }
       if (entry.isDirectory()) {
         queue.push(path);
       }
     }
   }
-  return false;
+  return "none";
 }
 
 /** Commands whose words are text and not files. */

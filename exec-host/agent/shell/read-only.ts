@@ -30,19 +30,32 @@ const NOTHING: Bans = {};
 
 /** The allow-list of 13.1. A command that is not here is not read-only. */
 const COMMANDS: ReadonlyMap<string, Entry> = new Map<string, Entry>([
-  ["ls", { operands: "paths", bans: NOTHING }],
+  // -L tells about what links outside lead to
+  ["ls", { operands: "paths", bans: { short: "L", long: ["dereference"] } }],
   ["cat", { operands: "paths", bans: NOTHING }],
   ["head", { operands: "paths", bans: NOTHING }],
   ["tail", { operands: "paths", bans: NOTHING }],
   // a list of names read from a file escapes the check of operands
   ["wc", { operands: "paths", bans: { long: ["files0-from"] } }],
-  ["grep", { operands: "pattern_first", bans: NOTHING }],
+  // -R follows links out of the tree, -d recurse is -r by another name, a glued -f hides its file
+  [
+    "grep",
+    {
+      operands: "pattern_first",
+      bans: { short: "Rd", long: ["dereference-recursive", "directories"], words: [/^-[^-]*f./] },
+    },
+  ],
   // --pre and --hostname-bin run programs, -z starts decompressors
   [
     "rg",
     {
       operands: "pattern_first",
-      bans: { short: "z", long: ["pre", "hostname-bin", "search-zip"], noBareGlob: true },
+      bans: {
+        short: "zL",
+        long: ["pre", "hostname-bin", "search-zip", "follow"],
+        words: [/^-[^-]*f./],
+        noBareGlob: true,
+      },
     },
   ],
   [
@@ -50,7 +63,11 @@ const COMMANDS: ReadonlyMap<string, Entry> = new Map<string, Entry>([
     {
       operands: "find",
       bans: {
-        words: [/^-(?:exec|execdir|ok|okdir|delete|fls|fprint0?|fprintf|files0-from)/],
+        // -L and its like follow links out of the tree, -D and -xtype tell about what they lead to
+        words: [
+          /^-(?:exec|execdir|ok|okdir|delete|fls|fprint0?|fprintf|files0-from|follow|xtype)/,
+          /^-[LD]/,
+        ],
         noBareGlob: true,
       },
     },
@@ -77,13 +94,19 @@ const COMMANDS: ReadonlyMap<string, Entry> = new Map<string, Entry>([
     {
       operands: "paths",
       bans: {
-        short: "CfzZ",
-        long: ["compile", "files-from", "uncompress", "uncompress-noreport"],
+        short: "CfmzZ",
+        long: ["compile", "files-from", "magic-file", "uncompress", "uncompress-noreport"],
         noBareGlob: true,
       },
     },
   ],
-  ["du", { operands: "paths", bans: { long: ["files0-from"] } }],
+  [
+    "du",
+    {
+      operands: "paths",
+      bans: { short: "LX", long: ["files0-from", "dereference", "exclude-from"] },
+    },
+  ],
   ["df", { operands: "paths", bans: NOTHING }],
   ["pwd", { operands: "none", bans: NOTHING }],
   ["echo", { operands: "none", bans: NOTHING }],
@@ -113,7 +136,7 @@ const COMMANDS: ReadonlyMap<string, Entry> = new Map<string, Entry>([
   ["id", { operands: "none", bans: NOTHING }],
   ["whoami", { operands: "none", bans: NOTHING }],
   ["uname", { operands: "none", bans: NOTHING }],
-  ["which", { operands: "none", bans: NOTHING }],
+  ["which", { operands: "paths", bans: NOTHING }],
   // -v and -R evaluate a subscript, which can hold a command
   ["test", { operands: "paths", bans: { words: [/^-[vR]$/], noBareGlob: true } }],
   ["[", { operands: "paths", bans: { words: [/^-[vR]$/], noBareGlob: true } }],
@@ -127,23 +150,26 @@ const COMMANDS: ReadonlyMap<string, Entry> = new Map<string, Entry>([
   ["md5sum", { operands: "paths", bans: { short: "c", long: ["check"] } }],
   ["sha256sum", { operands: "paths", bans: { short: "c", long: ["check"] } }],
   // --paginate starts pr
-  ["diff", { operands: "paths", bans: { short: "l", long: ["paginate"] } }],
+  // … and a recursive one follows links
+  [
+    "diff",
+    { operands: "paths", bans: { short: "lrX", long: ["paginate", "recursive", "exclude-from"] } },
+  ],
   ["cmp", { operands: "paths", bans: NOTHING }],
-  // -R makes tree write a page per folder
+  // -R makes tree write a page per folder, -l follows links
   [
     "tree",
     {
       operands: "paths",
-      bans: { short: "oR", long: ["output", "fromfile", "fromtabfile"], noBareGlob: true },
+      bans: { short: "oRl", long: ["output", "fromfile", "fromtabfile"], noBareGlob: true },
     },
   ],
 ]);
 
 /** Commands whose read of a folder means every file below it. */
 const DEEP: ReadonlyMap<string, RegExp> = new Map([
-  ["grep", /^-[a-zA-Z]*[rR]|^--(?:r|de)/],
+  ["grep", /^-[a-zA-Z]*r|^--r/],
   ["rg", /^/],
-  ["diff", /^-[a-zA-Z]*r|^--rec/],
 ]);
 
 /** A word that may name a file or, as a glob, several. */
@@ -216,7 +242,8 @@ function banned(name: string, args: readonly PlainWord[], bans: Bans): string | 
 
 function operandsOf(name: string, args: readonly PlainWord[], kind: Operands): PathOperand[] {
   if (kind === "none") {
-    return [];
+    // the shell looks a glob up whatever the command does with the names
+    return args.filter((arg) => arg.glob).map((word) => ({ word, text: word.text, deep: false }));
   }
   const deepOption = DEEP.get(name);
   const deep =
@@ -226,7 +253,10 @@ function operandsOf(name: string, args: readonly PlainWord[], kind: Operands): P
   let named = false;
   for (const [i, word] of args.entries()) {
     const { text } = word;
-    if (kind === "find" && (text.startsWith("-") || "(),!".includes(text))) {
+    if (kind === "find" && /^-[HP]$|^-O\d$/.test(text)) {
+      continue;
+    }
+    if (kind === "find" && (text.startsWith("-") || FIND_SIGNS.has(text))) {
       // starting points come first; of the tests only -samefile opens what it names
       operands.push(...findTests(args.slice(i)));
       break;
@@ -238,7 +268,7 @@ function operandsOf(name: string, args: readonly PlainWord[], kind: Operands): P
     if (text === "--" || (name === "[" && text === "]")) {
       continue;
     }
-    if (patternDue) {
+    if (patternDue && !word.glob) {
       patternDue = false;
       continue;
     }
@@ -250,6 +280,8 @@ function operandsOf(name: string, args: readonly PlainWord[], kind: Operands): P
   }
   return operands;
 }
+
+const FIND_SIGNS = new Set(["(", ")", ",", "!"]);
 
 /** True for an option that brings the pattern itself, or that might: then every operand counts as a file. */
 function givesPattern(word: PlainWord): boolean {
@@ -288,18 +320,16 @@ const HARMLESS_LONG = new Set([
 
 function findTests(args: readonly PlainWord[]): PathOperand[] {
   return args.flatMap((word, i) => {
-    const value = args[i + 1];
-    return word.text === "-samefile" && value !== undefined
-      ? [{ word: value, text: value.text, deep: false }]
-      : [];
+    const opened = args[i - 1]?.text === "-samefile";
+    return opened || word.glob ? [{ word, text: word.text, deep: false }] : [];
   });
 }
 
-/** The value inside an option word, when it can be a path: after `=`, or glued to a short option. */
+/** The value inside an option word: after `=`, or glued to a short option. */
 function optionValue(word: PlainWord): PathOperand[] {
   const { text } = word;
   const value = text.startsWith("--")
     ? text.slice(text.indexOf("=") + 1 || text.length)
     : text.slice(2);
-  return /^[/~.]|\//.test(value) ? [{ word, text: value, deep: false }] : [];
+  return value === "" ? [] : [{ word, text: value, deep: false }];
 }
