@@ -7,6 +7,8 @@ const OUTCOME_NAME = OUTCOME_FIELD.toLowerCase();
 /** Framing and connection handling are Node's own business here; a script's idea of them would break the line to the edge. */
 const HOST_FIELDS = ["transfer-encoding", "connection", "keep-alive", "upgrade"] as const;
 
+const HOST_FIELD_NAMES: ReadonlySet<string> = new Set([...HOST_FIELDS, OUTCOME_NAME]);
+
 /** What the host hears of a response. */
 export interface ResponseWatcher {
   /** A final head is about to be sent; returns the outcome word to put into it, or null for none. */
@@ -107,6 +109,9 @@ export class HostResponse extends ServerResponse<HostRequest> {
     const reason = typeof rest[0] === "string" ? rest[0] : this.statusMessage;
     const fields = rest[0] != null && typeof rest[0] === "object" ? rest[0] : rest[1];
     if (fields != null) {
+      if (!Array.isArray(fields) && this.getHeaderNames().length === 0) {
+        return this.#writePlain(status, reason, fields);
+      }
       stage(this, fields);
     }
     for (const name of HOST_FIELDS) {
@@ -127,11 +132,41 @@ export class HostResponse extends ServerResponse<HostRequest> {
     } else {
       this.setHeader(OUTCOME_FIELD, outcome);
     }
-    const isBodyless = this.req.method === "HEAD" || status === 204 || status === 304;
-    // Node compares what is written with the announced length from here on: a message that is shorter or longer
-    // than its head says would shift every later answer on this connection.
-    this.strictContentLength = !isBodyless && this.hasHeader("content-length");
+    this.#holdToLength(status, this.hasHeader("content-length"));
     return reason ? super.writeHead(status, reason) : super.writeHead(status);
+  }
+
+  /** The usual call, an object of fields and nothing staged: Node writes a list of lines without staging them. */
+  #writePlain(status: number, reason: string, fields: object): this {
+    const lines: string[] = [];
+    let hasLength = false;
+    for (const [name, value] of Object.entries(fields) as [string, unknown][]) {
+      const lower = name.toLowerCase();
+      const isLength = lower === "content-length";
+      if (HOST_FIELD_NAMES.has(lower) || (isLength && status === 204)) {
+        continue;
+      }
+      hasLength ||= isLength;
+      for (const one of Array.isArray(value) ? (value as unknown[]) : [value]) {
+        lines.push(name, one as string); // Node checks names and values as it writes them
+      }
+    }
+    this.#holdToLength(status, hasLength);
+    const outcome = this.#watcher.head(status);
+    if (outcome !== null) {
+      lines.push(OUTCOME_FIELD, outcome);
+    }
+    NODE.writeHead.call(this, status, reason || undefined, lines);
+    return this;
+  }
+
+  /**
+   * Node compares what is written with the announced length: a message that is shorter or longer than its head says
+   * would shift every later answer on this connection.
+   */
+  #holdToLength(status: number, hasLength: boolean): void {
+    const isBodyless = this.req.method === "HEAD" || status === 204 || status === 304;
+    this.strictContentLength = !isBodyless && hasLength;
   }
 }
 

@@ -111,7 +111,7 @@ function listen(message: StartMessage, running: Server): void {
       requireHostHeader: false,
       requestTimeout: 0,
       headersTimeout: 0,
-      keepAliveTimeout: KEEP_ALIVE_MS,
+      keepAliveTimeout: 0, // the edge closes what it does not need; a timer per answer would be for nothing
     },
     running.serve,
   );
@@ -140,7 +140,6 @@ function isEqual(presented: Buffer, secret: Buffer): boolean {
 }
 
 const ENVELOPE_BYTES = 65_536;
-const KEEP_ALIVE_MS = 60_000;
 /** The runtime's fetch classes take some 30 ms to load, which a hook's deadline should not have to pay for. */
 const WARM_FETCH_MS = 100;
 

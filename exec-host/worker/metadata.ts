@@ -30,9 +30,16 @@ export function createMetadata(
     method: hook?.origMethod ?? req.method ?? "",
     url,
     hook,
+    parameters: {},
+    query: {},
   };
-  lazy(metadata, "query", () => readQuery(url, route));
-  lazy(metadata, "parameters", () => ({ ...route }));
+  const hasParameters = Object.keys(route).length > 0;
+  if (hasParameters || url.includes("?")) {
+    lazy(metadata, "query", () => readQuery(url, route));
+  }
+  if (hasParameters) {
+    lazy(metadata, "parameters", () => ({ ...route }));
+  }
   return metadata as unknown as ScriptMetadata;
 }
 

@@ -1,4 +1,4 @@
-import type { HookEnvelope } from "../../dispatcher/envelope.ts";
+import { ENVELOPE_FIELDS, type HookEnvelope } from "../../dispatcher/envelope.ts";
 import type { BodySource, FieldLines } from "../../policy/kernel/exchange.ts";
 import { sweepHopByHop } from "../../policy/kernel/fields.ts";
 import type {
@@ -67,10 +67,22 @@ export function planRequest(
     },
     method,
     target,
-    fields: toFields(requestFields(req), overrides.headers, encodedBody?.contentType ?? null),
+    fields: withToken(
+      toFields(requestFields(req), overrides.headers, encodedBody?.contentType ?? null),
+      envelope,
+      overrides,
+    ),
     body,
     limits,
   };
+}
+
+/** The edge's own way to a service asks for its token; no other address gets to see it. */
+function withToken(fields: FieldLines, envelope: HookEnvelope, overrides: Overrides): FieldLines {
+  const { upstreamToken } = envelope;
+  return upstreamToken === undefined || overrides.host !== undefined || overrides.port !== undefined
+    ? fields
+    : [...fields, ENVELOPE_FIELDS.upstreamToken, upstreamToken];
 }
 
 function clientTarget(call: Call, origPath: string, req: HostRequest): string {
