@@ -192,7 +192,13 @@ export function createMcpHub(
       if (session.kind === "ephemeral") {
         return [];
       }
-      await (attaching.get(session) ?? refresh(session));
+      try {
+        await (attaching.get(session) ?? refresh(session));
+      } catch (error) {
+        // without its servers a session still has its own tools; the next call tries again
+        log.warn({ err: error }, "MCP servers of a session not attached");
+        attaching.delete(session);
+      }
       const state = attached.get(session);
       const servers = state?.servers ?? [];
       const waiting = Promise.all(servers.map((entry) => entry.connection.ready));
