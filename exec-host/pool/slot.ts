@@ -262,10 +262,13 @@ export function createSlot(deps: SlotDeps, id: string, initial: ExecContainer): 
     );
   };
 
+  /** It may have taken requests while the other one was late; those are finished. */
   const discardSpare = (): void => {
     const unused = spare;
     spare = null;
-    unused?.end("idle", "spare not needed");
+    if (unused !== null) {
+      drain(unused, "idle", "spare not needed");
+    }
   };
 
   /** Switches to a fresh worker as soon as it is ready; the old one finishes what it has. */
@@ -279,7 +282,7 @@ export function createSlot(deps: SlotDeps, id: string, initial: ExecContainer): 
       (fresh) => {
         if (current === old || current === null) {
           current = fresh;
-          drain(old);
+          drain(old, "deploy", "replaced");
           deps.changed();
         }
       },
@@ -287,7 +290,7 @@ export function createSlot(deps: SlotDeps, id: string, initial: ExecContainer): 
     );
   };
 
-  const drain = (worker: Worker): void => {
+  const drain = (worker: Worker, reason: EndReason, detail: string): void => {
     if (worker.state === "gone") {
       return;
     }
@@ -300,7 +303,7 @@ export function createSlot(deps: SlotDeps, id: string, initial: ExecContainer): 
       const isIdle = worker.active === 0 && worker.pongs >= pongs + 2;
       if (isIdle || now >= deadline || worker.state !== "ready") {
         look.cancel();
-        worker.end("deploy", "replaced");
+        worker.end(reason, detail);
       }
       worker.ping(now);
     });
