@@ -1,3 +1,4 @@
+import { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { Clock } from "../policy/kernel/clock.ts";
 import type {
@@ -51,6 +52,8 @@ export type TunnelOutcome =
   | { readonly kind: "failed"; readonly failure: UpstreamFailure; readonly headSent: boolean };
 
 const HANDSHAKE_MS = 10_000;
+/** When a silent side is asked by TCP whether it is still there: a tunnel has no other limit. */
+const KEEP_ALIVE_MS = 60_000;
 /** When one side ended: how long the other may still say goodbye. */
 const GOODBYE_MS = 1000;
 
@@ -234,6 +237,9 @@ function pump(
   closed: () => void,
   count: (bytes: number) => void,
 ): void {
+  if (from instanceof Socket) {
+    from.setKeepAlive(true, KEEP_ALIVE_MS);
+  }
   from.on("error", ignore); // "close" follows and ends the other side
   from.on("data", (chunk: Buffer) => {
     count(chunk.length);

@@ -1,6 +1,7 @@
 import type { ConnectionOptions } from "node:tls";
 import { systemClock, type Clock, type Timer } from "../clock.ts";
-import { Call, Connection, type ConnectionOwner } from "./connection.ts";
+import { Call } from "./call.ts";
+import { Connection, type ConnectionOwner } from "./connection.ts";
 import type { AnswerHandler, Http1Client, Origin, OutgoingCall, OutgoingRequest } from "./types.ts";
 
 export interface Http1ClientOptions {
