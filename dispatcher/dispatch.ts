@@ -34,6 +34,8 @@ export interface DispatchRequest {
   readonly service: string;
   readonly upstreamHost: string;
   readonly upstreamPort: number;
+  /** Where that is the edge's own way to the service: what the script's helpers show there. */
+  readonly upstreamToken?: string | undefined;
   readonly rule: CompiledRule;
   /** Groups that granted the request. */
   readonly matchedGroups: readonly string[];
@@ -355,6 +357,7 @@ export function createDispatcher(
           service: request.service,
           upstreamHost: request.upstreamHost,
           upstreamPort: request.upstreamPort,
+          ...(request.upstreamToken === undefined ? {} : { upstreamToken: request.upstreamToken }),
           subdomain: script.subdomain,
           execId: script.execId,
           scriptPath: script.path,

@@ -14,6 +14,7 @@ export const ENVELOPE_FIELDS = {
   service: "X-Hoody-Hook-Service",
   upstreamHost: "X-Hoody-Hook-Upstream-Host",
   upstreamPort: "X-Hoody-Hook-Upstream-Port",
+  upstreamToken: "X-Hoody-Hook-Upstream-Token",
   subdomain: "X-Hoody-Hook-Script-Subdomain",
   execId: "X-Hoody-Hook-Script-Exec-Id",
   scriptPath: "X-Hoody-Hook-Script-Path",
@@ -67,6 +68,8 @@ export interface HookEnvelope {
   readonly service: string;
   readonly upstreamHost: string;
   readonly upstreamPort: number;
+  /** What the helpers show at that address, where it is the edge's own way to a host that has none (`proxy/inner-service.ts`). */
+  readonly upstreamToken?: string;
   readonly subdomain: string | null;
   readonly execId: string | null;
   readonly scriptPath: string;
@@ -118,6 +121,9 @@ export function toEnvelopeFields(envelope: Envelope, secret: string): string[] {
     f.timeoutMs,
     String(envelope.timeoutMs),
   );
+  if (envelope.upstreamToken !== undefined) {
+    lines.push(f.upstreamToken, envelope.upstreamToken);
+  }
   return lines;
 }
 
@@ -146,6 +152,7 @@ export function decodeEnvelope(field: (name: string) => string | undefined): Env
   const upstreamPort = Number(get(f.upstreamPort));
   const scriptPath = decodeBytes(get(f.scriptPath));
   const timeoutMs = Number(get(f.timeoutMs));
+  const upstreamToken = get(f.upstreamToken);
   if (
     kind !== "hook" ||
     !auditId ||
@@ -172,6 +179,7 @@ export function decodeEnvelope(field: (name: string) => string | undefined): Env
     scriptPath,
     timeoutMs,
     clientAddress,
+    ...(upstreamToken === undefined ? {} : { upstreamToken }),
   };
 }
 

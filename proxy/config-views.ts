@@ -1,9 +1,19 @@
 import type { ExecEndpoint } from "../dispatcher/envelope.ts";
 import type { ExecPlace } from "../dispatcher/exec-target.ts";
+import type { OutgoingRequest } from "../policy/kernel/http1/types.ts";
 import type { ContainerInfo } from "../policy/api/context.ts";
 import type { AgentConfig, Config, ExecConfig } from "./config.ts";
 
 /** What single parts want to see of the configuration. */
+
+/** What requests to services are held to. */
+export function upstreamLimits({ limits }: Pick<Config, "limits">): OutgoingRequest["limits"] {
+  return {
+    connectMs: limits.upstreamConnectMs,
+    idleMs: limits.upstreamIdleMs,
+    maxHeaderBytes: limits.maxHeaderBytes * 2,
+  };
+}
 
 export type EmbeddedExec = Extract<ExecConfig, { kind: "embedded" }>;
 

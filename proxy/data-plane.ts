@@ -9,11 +9,12 @@ import type { Log } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
 import type { AuditStore } from "../policy/store/audit-store.ts";
 import type { PolicyCache } from "../policy/store/cache.ts";
-import { execPlace } from "./config-views.ts";
+import { execPlace, upstreamLimits } from "./config-views.ts";
 import type { Config, ListenAddress } from "./config.ts";
 import { createFinisher } from "./finish.ts";
 import { type Generation, createGeneration } from "./generation.ts";
 import type { AliasLookup } from "./host-resolver.ts";
+import { createInnerService } from "./inner-service.ts";
 import { listen } from "./listen.ts";
 import { createPipeline } from "./pipeline.ts";
 import { createRequestBudget } from "./request-budget.ts";
@@ -67,12 +68,22 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
   });
   const budget = createRequestBudget(clock, () => config().limits.requestBudgetMs);
   const finisher = createFinisher({ clock, log, metrics, budget });
+  const inner = createInnerService({
+    clock,
+    log,
+    client,
+    dispatcher,
+    agents: deps.agents,
+    limits: () => upstreamLimits(config()),
+  });
+  let innerAddress: ListenAddress = { host: "127.0.0.1", port: 0 };
   const router = createRouter({
     config,
     client,
     dispatcher,
     agents: deps.agents,
     management: deps.management(config),
+    inner: { mint: inner.mint, address: () => innerAddress },
     finisher,
     budget,
     clock,
@@ -103,7 +114,9 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
     http === null ? null : createListener(wire, { proxyProtocol: trusted, certificates: null });
   const secure =
     certificates === null ? null : createListener(wire, { proxyProtocol: trusted, certificates });
-  const listeners = [plain, secure].filter((listener) => listener !== null);
+  const innerWire = { limits, onExchange: inner.handle, log, clock };
+  const own = createListener(innerWire, { proxyProtocol: null, certificates: null });
+  const listeners = [plain, secure, own].filter((listener) => listener !== null);
 
   return {
     get generation() {
@@ -111,6 +124,7 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
     },
     pipeline,
     async listen() {
+      innerAddress = await listen(own.server, innerAddress, true);
       return {
         http: plain === null || http === null ? null : await listen(plain.server, http),
         https: secure === null || https === null ? null : await listen(secure.server, https),

@@ -4,22 +4,27 @@ import type { ListenAddress } from "./config.ts";
 /**
  * Binds a server; port 0 is any free one.
  *
+ * @param exclusive for an address of this process alone; edge processes share their listeners otherwise.
  * @returns the bound address.
  * @throws Error in one sentence when the address cannot be had.
  */
-export function listen(server: Server, address: ListenAddress): Promise<ListenAddress> {
+export function listen(
+  server: Server,
+  { host, port }: ListenAddress,
+  exclusive = false,
+): Promise<ListenAddress> {
   return new Promise((resolve, reject) => {
     const failed = (cause: NodeJS.ErrnoException) => {
       const reason =
         cause.code === "EADDRINUSE"
           ? "something else listens there"
           : (cause.code ?? cause.message);
-      reject(new Error(`Cannot listen on ${formatAddress(address)}: ${reason}.`, { cause }));
+      reject(new Error(`Cannot listen on ${formatAddress({ host, port })}: ${reason}.`, { cause }));
     };
     server.once("error", failed);
-    server.listen(address.port, address.host, () => {
+    server.listen({ host, port, exclusive }, () => {
       server.off("error", failed);
-      resolve({ host: address.host, port: (server.address() as AddressInfo).port });
+      resolve({ host, port: (server.address() as AddressInfo).port });
     });
   });
 }

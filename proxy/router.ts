@@ -1,6 +1,7 @@
 import type { Dispatcher } from "../dispatcher/dispatch.ts";
 import type { Selection } from "../dispatcher/select.ts";
 import type { CompiledRule } from "../policy/compile/compiled-policy.ts";
+import type { Service } from "../policy/documents/services.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
 import type { Exchange, FieldLines } from "../policy/kernel/exchange.ts";
 import type { Http1Client, Origin, UpstreamFailure } from "../policy/kernel/http1/types.ts";
@@ -8,9 +9,11 @@ import type { Log } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
 import { joinTarget } from "../policy/kernel/target.ts";
 import { refusal } from "./answer.ts";
-import type { Config } from "./config.ts";
+import { upstreamLimits } from "./config-views.ts";
+import type { Config, ListenAddress } from "./config.ts";
 import { BUDGET_SPENT, type RequestContext } from "./context.ts";
 import { type Destination, portOf } from "./destination.ts";
+import type { InnerService } from "./inner-service.ts";
 import type { Finisher } from "./finish.ts";
 import { forceQuery } from "./forced-query.ts";
 import { type ForwardOutcome, startForward } from "./forward.ts";
@@ -57,6 +60,8 @@ export interface RouterDeps {
   readonly dispatcher: Dispatcher;
   readonly agents: AgentGateway;
   readonly management: ScriptManagement;
+  /** The loopback way of hooks to embedded hosts. */
+  readonly inner: Pick<InnerService, "mint"> & { address(): ListenAddress };
   readonly finisher: Finisher;
   readonly budget: RequestBudget;
   readonly clock: Clock;
@@ -66,19 +71,15 @@ export interface RouterDeps {
 
 type Cancel = (failure: UpstreamFailure) => void;
 
+/** A script runs on after its deadline; so long its helpers may still reach the service (exec-host.md 5.2). */
+const LATE_HELPER_MS = 300_000;
+
 export function createRouter(deps: RouterDeps): Router {
   const { client, dispatcher, finisher, budget, clock } = deps;
   const upstreamSeconds = deps.metrics.upstreamSeconds;
   const tunnels = deps.metrics.connections.labels("tunnel");
 
-  function limits() {
-    const { upstreamConnectMs, upstreamIdleMs, maxHeaderBytes } = deps.config().limits;
-    return {
-      connectMs: upstreamConnectMs,
-      idleMs: upstreamIdleMs,
-      maxHeaderBytes: maxHeaderBytes * 2,
-    };
-  }
+  const limits = () => upstreamLimits(deps.config());
 
   /** To the service, or through a tunnel when the client asked for one. */
   function pass(context: RequestContext, origin: Origin, target: string, fields: FieldLines): void {
@@ -188,8 +189,7 @@ export function createRouter(deps: RouterDeps): Router {
         project: container.project,
         container: container.container,
         service: destination.program,
-        upstreamHost: container.host,
-        upstreamPort: upstreamPort(destination),
+        ...hookUpstream(destination, rule.timeoutMs),
         rule,
         matchedGroups: [...context.granting],
       })
@@ -204,6 +204,23 @@ export function createRouter(deps: RouterDeps): Router {
         }
       })
       .catch((cause: unknown) => finisher.fail(context, cause));
+  }
+
+  /** What `metadata.hook.upstream` names: the real service (edge-proxy.md 6.7), or our own way to an embedded host. */
+  function hookUpstream({ container, service, endpoint }: Destination, timeoutMs: number) {
+    const port = "port" in endpoint ? endpoint.port : portOf(container, service as Service);
+    const isReachable = "port" in endpoint || container.exec.kind !== "embedded";
+    if (isReachable) {
+      return { upstreamHost: container.host, upstreamPort: port };
+    }
+    const host = endpoint.kind === "exec" ? endpoint : { subdomain: null, execId: null };
+    const { subdomain, execId } = host;
+    const inner = { container: container.container, service: endpoint.kind, subdomain, execId };
+    return {
+      upstreamHost: deps.inner.address().host,
+      upstreamPort: deps.inner.address().port,
+      upstreamToken: deps.inner.mint(inner, timeoutMs + LATE_HELPER_MS),
+    };
   }
 
   function callExec(
@@ -283,9 +300,4 @@ export function createRouter(deps: RouterDeps): Router {
       }
     },
   };
-}
-
-/** Port that `metadata.hook.upstream` names: the real service's (edge-proxy.md 6.7). */
-function upstreamPort({ container, service, endpoint }: Destination): number {
-  return "port" in endpoint ? endpoint.port : service === null ? 0 : portOf(container, service);
 }

@@ -80,7 +80,7 @@ export function planRequest(
 /** The edge's own way to a service asks for its token; no other address gets to see it. */
 function withToken(fields: FieldLines, envelope: HookEnvelope, overrides: Overrides): FieldLines {
   const { upstreamToken } = envelope;
-  return upstreamToken === undefined || overrides.host !== undefined || overrides.port !== undefined
+  return upstreamToken === undefined || overrides.host !== null || overrides.port !== null
     ? fields
     : [...fields, ENVELOPE_FIELDS.upstreamToken, upstreamToken];
 }
