@@ -75,6 +75,9 @@ const MAX_BODY_BYTES = 8 * 1024 * 1024;
 /** Request bodies held at once, all clients together. */
 const MAX_HELD_BYTES = 128 * 1024 * 1024;
 const KEEP_ALIVE_MS = 120_000;
+/** What is still read of a body that is refused, so that the answer arrives. */
+const MAX_DRAIN_BYTES = 64 * 1024 * 1024;
+const DRAIN_MS = 5000;
 const HEALTH = `${AGENT_PREFIX}/health`;
 
 /** Builds a gateway: guard, limits, routes, sessions, jobs, tools. Listening is the caller's. */
@@ -209,8 +212,10 @@ function admit(
       });
       if (typeof body === "string") {
         const answer = errorAnswer(new AgentError(body));
-        // the rest of the body is not read, so the connection cannot be used again
-        answer.headers.set("Connection", "close");
+        // a peer that is still sending would lose the answer to a reset
+        if (!(await drain(incoming, deps.clock))) {
+          answer.headers.set("Connection", "close");
+        }
         return answer;
       }
       c.set("bodyBytes", body);
@@ -237,6 +242,32 @@ function isAdmitted(request: IncomingMessage, secrets: readonly string[], now: n
 function clientOf(request: IncomingMessage): string {
   const address = request.headers["x-real-ip"];
   return typeof address === "string" ? address : (request.socket.remoteAddress ?? "local");
+}
+
+/** Reads and drops what is left of a refused body, within limits; false when there is more. */
+function drain(request: IncomingMessage, clock: Clock): Promise<boolean> {
+  if (request.complete) {
+    return Promise.resolve(true);
+  }
+  return new Promise((resolve) => {
+    let left = MAX_DRAIN_BYTES;
+    const settle = (complete: boolean): void => {
+      timer.cancel();
+      request.removeListener("data", onData);
+      resolve(complete);
+    };
+    const onData = (chunk: Buffer): void => {
+      left -= chunk.length;
+      if (left < 0) {
+        request.pause();
+        settle(false);
+      }
+    };
+    const timer = clock.after(DRAIN_MS, () => settle(false));
+    request.once("end", () => settle(true));
+    request.once("close", () => settle(request.complete));
+    request.on("data", onData).resume();
+  });
 }
 
 /**

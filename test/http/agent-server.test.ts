@@ -247,6 +247,12 @@ describe("bodies", () => {
         headers,
       });
       expect([over.status, codeOf(over)]).toEqual([413, "payload_too_large"]);
+      const far = await gateway.call("POST", `${P}/tools/write_file/run`, {
+        raw: text(4 * cap),
+        chunked,
+        headers,
+      });
+      expect(far.status).toBe(413);
       const fits = await gateway.call("POST", `${P}/tools/write_file/run`, {
         raw: text(cap),
         chunked,
