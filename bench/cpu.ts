@@ -4,7 +4,7 @@ const TICKS_PER_SECOND = 100; // USER_HZ on Linux
 
 interface Stat {
   readonly parent: number;
-  /** utime + stime, microseconds. */
+  /** User and system time of the process and of the children that it has outlived, microseconds. */
   readonly micros: number;
 }
 
@@ -14,7 +14,9 @@ function statOf(pid: number): Stat | null {
     const fields = text.slice(text.lastIndexOf(")") + 2).split(" ");
     return {
       parent: Number(fields[1]),
-      micros: ((Number(fields[11]) + Number(fields[12])) * 1e6) / TICKS_PER_SECOND,
+      micros:
+        (fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) * 1e6) /
+        TICKS_PER_SECOND,
     };
   } catch {
     return null; // it ended between listing and reading
@@ -42,7 +44,7 @@ export function processTree(root: number): number[] {
   return tree;
 }
 
-/** CPU microseconds that a process and its descendants have used so far. */
+/** CPU microseconds that a process and its descendants, ended ones included, have used so far. */
 export function cpuMicros(root: number): number {
   return processTree(root).reduce((sum, pid) => sum + (statOf(pid)?.micros ?? 0), 0);
 }
