@@ -1,5 +1,9 @@
 import { AsyncLocalStorage } from "node:async_hooks";
-import type { DispatchOutcomeName, Envelope } from "../../dispatcher/envelope.ts";
+import {
+  formatOutcome,
+  type DispatchOutcomeName,
+  type Envelope,
+} from "../../dispatcher/envelope.ts";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../../policy/kernel/errors.ts";
 import type { LogSubject } from "./journal.ts";
 import type { HostRequest } from "./host-request.ts";
@@ -41,6 +45,8 @@ export class Call implements LogSubject {
   pathRefused = false;
   /** What goes out is a service's own answer. */
   isForwarded = false;
+  /** ms that helpers waited for heads of services, in all; null when none came. */
+  upstreamMs: number | null = null;
   /** How the call ended when that is not told by its status. */
   #outcome: DispatchOutcomeName | null = null;
   #headOutcome: DispatchOutcomeName | null = null;
@@ -69,10 +75,10 @@ export class Call implements LogSubject {
   }
 
   /** A final head is about to be sent. Only a hook's outcome is of interest to the edge; an ordinary call is recorded by its status. */
-  tellHead(status: number): DispatchOutcomeName | null {
+  tellHead(status: number): string | null {
     this.#status = status;
     this.#headOutcome = this.#outcome ?? this.#ownOutcome(status);
-    return this.envelope.kind === "hook" ? this.#headOutcome : null;
+    return this.envelope.kind === "hook" ? formatOutcome(this.#headOutcome, this.upstreamMs) : null;
   }
 
   #ownOutcome(status: number): DispatchOutcomeName {

@@ -1,5 +1,5 @@
 import { ServerResponse } from "node:http";
-import { OUTCOME_FIELD, type DispatchOutcomeName } from "../../dispatcher/envelope.ts";
+import { OUTCOME_FIELD } from "../../dispatcher/envelope.ts";
 import { toBytes } from "./bytes.ts";
 import type { HostRequest } from "./host-request.ts";
 
@@ -11,8 +11,8 @@ const HOST_FIELD_NAMES: ReadonlySet<string> = new Set([...HOST_FIELDS, OUTCOME_N
 
 /** What the host hears of a response. */
 export interface ResponseWatcher {
-  /** A final head is about to be sent; returns the outcome word to put into it, or null for none. */
-  head(status: number): DispatchOutcomeName | null;
+  /** A final head is about to be sent; returns the value of the outcome field to put into it, or null for none. */
+  head(status: number): string | null;
   /** The response is closed, finished or not; called once. */
   closed(): void;
 }

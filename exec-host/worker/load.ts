@@ -9,16 +9,9 @@ import {
 } from "../scripts/source.ts";
 import { readStamp, type Stamp } from "../scripts/stamp.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import {
-  compileScript,
-  describeModule,
-  neutralHead,
-  ScriptLoadError,
-  withPlace,
-  type ModuleCache,
-  type ModuleOwner,
-  type ModuleRecord,
-} from "./modules.ts";
+import { compileScript, neutralHead, ScriptLoadError, withPlace } from "./compile.ts";
+import { describeModule, type ModuleOwner, type ModuleRecord } from "./module-record.ts";
+import type { ModuleCache } from "./modules.ts";
 
 /** What a script gets for one request. */
 export interface ScriptArguments {

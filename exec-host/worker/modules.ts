@@ -1,31 +1,20 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, relative } from "node:path";
-import { pathToFileURL } from "node:url";
-import { Script, SourceTextModule, SyntheticModule, type Module } from "node:vm";
+import { SourceTextModule, type Module, type Script } from "node:vm";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { isModulePackage, resolveModule, type ModuleUse } from "../scripts/resolve-module.ts";
-import { loadParser, parseSource, SourceError } from "../scripts/source.ts";
-import { isSameStamp, readStamp, type Stamp } from "../scripts/stamp.ts";
-
-/** A file that could not be loaded. The message names the author's file and line. */
-export class ScriptLoadError extends Error {
-  override readonly name = "ScriptLoadError";
-}
-
-/** One loaded helper or package file. */
-export interface ModuleRecord {
-  readonly file: string;
-  /** Set when the file, or one it depends on, changed: the record is out of the cache and is not used again. */
-  isStale: boolean;
-}
-
-/** Whoever loads modules and has to be loaded again when they change: a script, or another module. */
-export interface ModuleOwner {
-  /** Absolute; relative specifiers start here. */
-  readonly file: string;
-  readonly uses: Set<ModuleRecord>;
-}
+import { loadParser, parseSource } from "../scripts/source.ts";
+import { readStamp, type Stamp } from "../scripts/stamp.ts";
+import { compileScript, neutralHead, ScriptLoadError, withPlace } from "./compile.ts";
+import {
+  describeModule,
+  LoadedModule,
+  type CommonModule,
+  type ModuleOwner,
+  type RequireFunction,
+} from "./module-record.ts";
+import { evaluated, synthetic } from "./vm-module.ts";
 
 /** The modules of one deployment: their state lives as long as their files stay as they are. */
 export interface ModuleCache {
@@ -51,65 +40,7 @@ const nodeRequire = createRequire(import.meta.url);
 const HELPER_CHECK_MS = 100;
 /** Files of installed packages change with an installation, not with an edit. */
 const PACKAGE_CHECK_MS = 1000;
-/** More than a tick of any file system's clock. */
-const SETTLE_MS = 50;
 const MAX_MODULE_BYTES = 16 * 1024 * 1024;
-
-type RequireFunction = ((specifier: string) => unknown) & {
-  resolve: (specifier: string) => string;
-};
-
-/** `module` as helpers and packages see it. */
-interface CommonModule {
-  exports: unknown;
-  readonly filename: string;
-  readonly id: string;
-  loaded: boolean;
-  readonly require?: RequireFunction;
-  readonly paths: readonly string[];
-  readonly children: readonly unknown[];
-}
-
-class LoadedModule implements ModuleRecord, ModuleOwner {
-  readonly file: string;
-  readonly stamp: Stamp | null;
-  readonly uses = new Set<ModuleRecord>();
-  isStale = false;
-  common: CommonModule | null = null;
-  esm: Module | null = null;
-  /** What was loaded, kept until its stamp is proof enough. */
-  #text: string | null;
-  constructor(file: string, stamp: Stamp | null, text: string | null) {
-    this.file = file;
-    this.stamp = stamp;
-    this.#text = text;
-  }
-
-  /**
-   * Whether the file is still the one that was loaded. A file that was read within a tick of its last change may
-   * have changed again under the same stamp, so its text is compared once after that tick.
-   */
-  isCurrent(now: number): boolean {
-    const stamp = readStamp(this.file);
-    if (stamp === null || !isSameStamp(this.stamp, stamp)) {
-      return false;
-    }
-    if (this.#text === null || now - stamp.ctimeMs < SETTLE_MS) {
-      return true;
-    }
-    const isSame = readText(this.file) === this.#text;
-    this.#text = null;
-    return isSame;
-  }
-}
-
-function readText(file: string): string | null {
-  try {
-    return readFileSync(file, "utf8");
-  } catch {
-    return null; // vanished: not the same text
-  }
-}
 
 /** @param root scripts root, free of links. */
 export function createModuleCache(clock: Clock, root: string): ModuleCache {
@@ -413,103 +344,6 @@ const BUN = { fetch: (...args: Parameters<typeof fetch>) => globalThis.fetch(...
 
 function requireBuiltin(name: string): unknown {
   return name === "bun" ? BUN : nodeRequire(name);
-}
-
-async function evaluated(module: Module): Promise<Module> {
-  if (module.status === "unlinked" && !("moduleRequests" in module)) {
-    await module.link(() => {
-      throw new Error("a built-in imports nothing");
-    });
-  }
-  if (module.status === "linked" || module.status === "evaluating") {
-    await module.evaluate();
-  }
-  if (module.status === "errored") {
-    throw module.error;
-  }
-  return module;
-}
-
-function synthetic(name: string, exports: unknown): Module {
-  const source =
-    (typeof exports === "object" || typeof exports === "function") && exports !== null
-      ? (exports as Record<string, unknown>)
-      : {};
-  const names = new Set(Object.keys(source).filter((key) => key !== "default"));
-  const isTranspiled = source["__esModule"] === true && Object.hasOwn(source, "default");
-  const module = new SyntheticModule(
-    ["default", "module.exports", ...names].filter(unique),
-    function set() {
-      module.setExport("default", isTranspiled ? source["default"] : exports);
-      module.setExport("module.exports", exports);
-      for (const key of names) {
-        if (key !== "module.exports") {
-          module.setExport(key, source[key]);
-        }
-      }
-    },
-    { identifier: name },
-  );
-  return module;
-}
-
-function unique(value: string, index: number, list: readonly string[]): boolean {
-  return list.indexOf(value) === index;
-}
-
-/** `import.meta` of a file. */
-export function describeModule(owner: ModuleOwner, resolve: (specifier: string) => string): object {
-  return {
-    dirname: dirname(owner.file),
-    filename: owner.file,
-    url: pathToFileURL(owner.file).href,
-    resolve: (specifier: string): string => {
-      const found = resolve(specifier);
-      return found.startsWith("/") ? pathToFileURL(found).href : found;
-    },
-  };
-}
-
-/** Compiles so that stack traces show the author's lines and columns; `shift` = characters put before line 1. */
-export function compileScript(
-  code: string,
-  name: string,
-  shift: number,
-  importModule: (specifier: string) => Promise<Module>,
-): Script {
-  return withPlace(
-    name,
-    () =>
-      new Script(code, {
-        filename: name,
-        columnOffset: -shift,
-        importModuleDynamically: (specifier) => importModule(specifier),
-      }),
-  );
-}
-
-/** A shebang or byte order mark is fine in a file, not inside the function we make of it. */
-export function neutralHead(code: string): string {
-  const text = code.startsWith("\uFEFF") ? code.slice(1) : code;
-  return text.startsWith("#!") ? `//${text.slice(2)}` : text;
-}
-
-/** Runs a parser and turns what it throws into an error with file, line and column. */
-export function withPlace<T>(name: string, parse: () => T): T {
-  try {
-    return parse();
-  } catch (error) {
-    if (error instanceof SourceError) {
-      const place = `${name}:${error.line}:${error.column}`;
-      throw new ScriptLoadError(`${place}: SyntaxError: ${error.message}`, { cause: error });
-    }
-    if (error instanceof SyntaxError) {
-      // V8 puts `file:line` on the stack's first line.
-      const place = /^(.*:\d+)\n/.exec(error.stack ?? "")?.[1] ?? name;
-      throw new ScriptLoadError(`${place}: SyntaxError: ${error.message}`, { cause: error });
-    }
-    throw error;
-  }
 }
 
 /** Loads the parser ahead of the first script. */

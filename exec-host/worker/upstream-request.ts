@@ -145,6 +145,7 @@ export function sendUpstream(
   listener: UpstreamListener,
 ): OutgoingCall {
   const { signal, timeoutMs } = overrides;
+  const sentAt = performance.now();
   let isOver = false;
   let outgoing: OutgoingCall | null = null;
   let stopListening = (): void => {};
@@ -169,6 +170,7 @@ export function sendUpstream(
   const handler: AnswerHandler = {
     interim() {}, // interim answers end here: the script sees one answer
     head(head, length, isBodyless) {
+      call.upstreamMs = (call.upstreamMs ?? 0) + performance.now() - sentAt;
       if (!isOver) {
         listener.head(head, length, isBodyless);
       }
