@@ -60,7 +60,8 @@ export function readHttp2Request(lines: FieldLines): Http2Request | null {
         fields.push(name, value);
         break;
       case "expect":
-        expect = value.toLowerCase();
+        // Of several lines one that is not 100-continue decides: it is refused.
+        expect = expect === null || expect === "100-continue" ? value.toLowerCase() : expect;
         fields.push(name, value);
         break;
       default:
@@ -86,7 +87,11 @@ export function readHttp2Request(lines: FieldLines): Http2Request | null {
       head.push("host", host);
     }
   }
-  head.push(...fields);
+  for (let i = 0; i < fields.length; i += 2) {
+    if (!handshake || fields[i] !== "sec-websocket-key") {
+      head.push(fields[i]!, fields[i + 1]!);
+    }
+  }
   if (cookies.length > 0) {
     head.push("cookie", cookies.join("; "));
   }
