@@ -24,8 +24,8 @@ export function agentRequest(call: AgentCall) {
     path: escapePath(`/api/v1/agent${call.path}`, call.args ?? []),
     query: { ...call.query, realm: scope.realm },
     headers: {
-      "x-hoody-cwd": scope.cwd,
-      "x-hoody-config-dir": scope.configDir,
+      "x-hoody-cwd": pathField(scope.cwd),
+      "x-hoody-config-dir": pathField(scope.configDir),
       "x-hoody-container": scope.container,
       "x-hoody-tool-mode": scope.toolMode,
       "x-hoody-dir-scope": scope.dirScope,
@@ -34,6 +34,13 @@ export function agentRequest(call: AgentCall) {
     body: call.body,
     signal: scope.signal,
   };
+}
+
+/** A path as a field value: `fetch` takes one character per byte, and paths are UTF-8. */
+function pathField(path: string | undefined): string | undefined {
+  return path === undefined
+    ? undefined
+    : Array.from(new TextEncoder().encode(path), (byte) => String.fromCharCode(byte)).join("");
 }
 
 /** Sends an agent call; the answer is the bare payload. */

@@ -183,6 +183,7 @@ describe("listing and reloading", () => {
       { scope: "project", path: project, reason: "created" },
     ]);
     expect(JSON.stringify(drifted["live"])).not.toContain('"true"');
+    expect(drifted["on_disk"]).toMatchObject([{ command: "true", source: project }]);
     const one = await agent.call("POST", "/hooks/reload", {
       body: { session_id: session, _x: 1, other: 2 },
     });

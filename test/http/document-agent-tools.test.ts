@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 
 import { request } from "node:http";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, onTestFinished, test } from "vitest";
+import { HoodyClient } from "../../client/client.ts";
 import {
   detailsOf,
   type DocumentAgent,
@@ -294,6 +295,35 @@ describe("runs without a session", () => {
       400,
       "invalid_tool_mode",
     ]);
+  });
+
+  test("a folder may have any name, and a caller that leaves takes its run along", async ({
+    expect,
+  }) => {
+    const cwd = join(agent.home, "prüfung 日本 🙂");
+    mkdirSync(cwd);
+    const bytes = Buffer.from(cwd).toString("latin1");
+    const raw = await agent.run("bash", { params: { cmd: "pwd" } }, { "x-hoody-cwd": bytes });
+    expect(textOf(raw)).toBe(`${cwd}\n`);
+    const { agent: typed } = new HoodyClient({ baseURL: agent.origin });
+    const run = await typed.tools.run("bash", { params: { cmd: "pwd" } }, { cwd });
+    expect(run.output).toBe(`${cwd}\n`);
+    expect((await typed.hooks.getRules({ cwd, configDir: cwd })).rules.scopes).toHaveLength(2);
+
+    const leave = new AbortController();
+    const left = typed.tools
+      .run(
+        "bash",
+        { params: { cmd: "echo $$ > pid; sleep 60" }, allow_mutations: true },
+        { cwd, signal: leave.signal },
+      )
+      .catch(() => "left");
+    const pid = () => (existsSync(join(cwd, "pid")) ? readFileSync(join(cwd, "pid"), "utf8") : "");
+    await expect.poll(pid, { timeout: 10_000 }).toMatch(/\d\n/);
+    expect(existsSync(`/proc/${pid().trim()}`)).toBe(true);
+    leave.abort();
+    expect(await left).toBe("left");
+    await expect.poll(() => existsSync(`/proc/${pid().trim()}`), { timeout: 10_000 }).toBe(false);
   });
 
   test("a line that only reads reaches into subfolders with **, but to no credentials", async ({

@@ -78,7 +78,10 @@ export async function openDocumentAgent(agent: Json = {}): Promise<DocumentAgent
             : { "content-length": String(Buffer.byteLength(payload)) }),
           ...headers,
         },
-        ...(payload === undefined ? {} : { body: payload }),
+        // as bytes: Node writes a text and the head before it in one encoding
+        ...(payload === undefined
+          ? {}
+          : { body: typeof payload === "string" ? Buffer.from(payload) : payload }),
       });
     },
     run: (tool, body, headers = {}, query = "") =>

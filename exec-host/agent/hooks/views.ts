@@ -22,7 +22,10 @@ export function toRulesBlock(settings: LoadedSettings): JsonObject {
   };
 }
 
-/** The answer of GET /hooks. `live` and `trust` speak of what the session loaded, `rules.live` of the files now. */
+/**
+ * The answer of GET /hooks. `live` and `trust` speak of what the session loaded, `on_disk` and `rules.live` of the files
+ * now.
+ */
 export function toHooksView(
   session: Session,
   loaded: LoadedSettings,
@@ -32,6 +35,7 @@ export function toHooksView(
 ): JsonObject {
   return {
     live: [...loaded.hooks.map(toListedHook), ...toShippedList(loaded)],
+    on_disk: disk.hooks.map(toListedHook),
     session: session.id,
     stale: findDrift(loaded.files, disk.files),
     files: Object.fromEntries(loaded.files.map(({ place }) => [place.layer, place.path])),
