@@ -81,7 +81,12 @@ export async function createExecPool(
     if (starting >= options.maxStarting) {
       await new Promise<void>((resolve) => startQueue.push(resolve));
     }
-    makeRoom();
+    try {
+      makeRoom();
+    } catch (cause) {
+      startQueue.shift()?.(); // the turn goes to the next one in line, or nobody would ever wake them
+      throw cause;
+    }
     starting++;
     return () => {
       starting--;

@@ -1,5 +1,6 @@
 import { execFile } from "node:child_process";
 import { existsSync, readdirSync } from "node:fs";
+import { request } from "node:http";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
@@ -146,12 +147,34 @@ describe("createExecPool()", () => {
     expect(() => pool.endpoint("a")).toThrow();
   });
 
-  test("makes room for another container at its cap", async () => {
+  test("makes room for another container at its cap, at the cost of an idle one only", async () => {
     const { pool } = await startPool({}, { ...fake, maxWorkers: 1 });
-    await pool.endpoint("a");
+    const { origin, secret } = await pool.endpoint("a");
+    const running = request({
+      socketPath: origin.kind === "unix" ? origin.path : "",
+      path: "/never",
+      agent: false,
+      headers: { "x-hoody-hook-auth": secret },
+    });
+    running.on("error", () => {}); // cut below
+    running.end();
+    await eventually(() => pool.status().workers[0]?.active === 1);
+    await new Promise((resolve) => setTimeout(resolve, 1200)); // long unused, and yet not idle
     await expect(async () => await pool.endpoint("b")).rejects.toThrow("busy");
-    await new Promise((resolve) => setTimeout(resolve, 1200));
+    running.destroy();
+    await eventually(() => pool.status().workers[0]?.active === 0);
     expect((await ask(await pool.endpoint("b"), "/pid")).status).toBe(200);
+  });
+
+  test("leaves nobody waiting for a turn when there is no room", async () => {
+    const { pool, containers } = await startPool({}, { ...fake, maxWorkers: 1, maxStarting: 1 });
+    for (let i = 0; i < 8; i++) {
+      containers.set(`more${i}`, execContainer(`${containers.get("a")!.scripts}${i}`));
+    }
+    const settled = await Promise.allSettled(
+      [...containers.keys()].map(async (id) => pool.endpoint(id)),
+    );
+    expect(settled.filter(({ status }) => status === "fulfilled")).toHaveLength(1);
   });
 
   test("says why a worker cannot start, and refuses", async () => {
