@@ -124,6 +124,7 @@ export type AuditRecord = {
   readonly outcome: string;
   readonly status: number;
   readonly duration_ms: number;
+  readonly upstream_ms?: number | null;
 };
 
 export type Alias = {

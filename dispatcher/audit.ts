@@ -36,6 +36,17 @@ export interface AuditRecord {
   readonly outcome: DispatchOutcomeName;
   readonly status: number;
   readonly duration_ms: number;
+  /** ms that the script waited for heads of its services; null when it asked none, or none answered. */
+  readonly upstream_ms: number | null;
+}
+
+/** How a dispatch ended. */
+export interface AuditEnd {
+  readonly outcome: DispatchOutcomeName;
+  /** 0 when nothing was sent. */
+  readonly status: number;
+  readonly durationMs: number;
+  readonly upstreamMs: number | null;
 }
 
 /** Where records go. A rejection loses the batch and is counted; it is never tried twice. */
@@ -60,7 +71,7 @@ export interface Audit {
   /** Opens a record; `"none"` when there is no room, and the dispatch goes on without one. */
   begin(start: AuditStart): string;
   /** Closes it and hands it to the sink in the background. Unknown ids and `"none"` are ignored. */
-  finish(auditId: string, outcome: DispatchOutcomeName, status: number, durationMs: number): void;
+  finish(auditId: string, end: AuditEnd): void;
   /** Waits until everything that was finished is written, or failed. */
   flush(): Promise<void>;
 }
@@ -116,7 +127,7 @@ export function createAudit(deps: AuditDeps, options: AuditOptions = { maxQueue:
       open.set(id, { ...start, at: clock.now() });
       return id;
     },
-    finish(auditId, outcome, status, durationMs) {
+    finish(auditId, { outcome, status, durationMs, upstreamMs }) {
       const start = open.get(auditId);
       if (start === undefined) {
         return;
@@ -137,6 +148,7 @@ export function createAudit(deps: AuditDeps, options: AuditOptions = { maxQueue:
         outcome,
         status,
         duration_ms: Math.round(durationMs),
+        upstream_ms: upstreamMs === null ? null : Math.round(upstreamMs),
       });
       if (writing === null && waiting.length >= BATCH) {
         startWriting();

@@ -11,6 +11,7 @@ import { NO_AUDIT, type Audit } from "./audit.ts";
 import {
   DISPATCH_OUTCOMES,
   OUTCOME_FIELD,
+  parseOutcome,
   type DispatchOutcomeName,
   type Envelope,
   type ExecEndpoint,
@@ -115,6 +116,9 @@ export interface Dispatcher {
   callExec(request: ExecCallRequest): Promise<ExecCallOutcome>;
 }
 
+/** What the host itself says of a dispatch. */
+type Said = NonNullable<ReturnType<typeof parseOutcome>>;
+
 /** How one attempt to reach a host ended, in terms that dispatches and ordinary calls share. */
 type RunEnd =
   | {
@@ -122,7 +126,7 @@ type RunEnd =
       readonly end: RelayEnd;
       readonly status: number;
       /** The host's outcome word. */
-      readonly said: string | null;
+      readonly said: Said | null;
       /** From the hand-over. */
       readonly ranMs: number;
       readonly generation: number;
@@ -236,7 +240,7 @@ export function createDispatcher(
     new Promise((resolve) => {
       const { exchange, container } = request;
       let status = 0;
-      let said: string | null = null;
+      let said: Said | null = null;
       let timer: Timer | null = null;
       const handedAt = clock.monotonic();
       const finish = (end: RunEnd): void => {
@@ -246,8 +250,9 @@ export function createDispatcher(
       const relay: Relay = createRelay(exchange, {
         head(head) {
           status = head.status;
-          said = fieldValue(head.fields, OUTCOME_LOWER) ?? null;
-          return said === null || options.tellOutcome
+          const told = fieldValue(head.fields, OUTCOME_LOWER);
+          said = told === undefined ? null : parseOutcome(told);
+          return told === undefined || options.tellOutcome
             ? sweepResponse(head.fields)
             : withoutOutcome(head.fields);
         },
@@ -324,11 +329,12 @@ export function createDispatcher(
         matchedGroups: request.matchedGroups,
         script: `${script.subdomain ?? "default"}/${script.execId ?? "1"}${script.path}`,
       });
+    let upstreamMs: number | null = null;
     const finish = (outcome: DispatchOutcomeName, status: number): void => {
       const durationMs = clock.monotonic() - startedAt;
       dispatches[outcome].inc();
       metrics.hookSeconds.observe(durationMs / 1000);
-      audit.finish(auditId, outcome, status, durationMs);
+      audit.finish(auditId, { outcome, status, durationMs, upstreamMs });
     };
     /** Ends the dispatch with an answer of the edge's own, unless the client has one or left. */
     const refuse = (code: ErrorCode, outcome: DispatchOutcomeName): DispatchOutcome => {
@@ -388,6 +394,7 @@ export function createDispatcher(
         break;
     }
     const { end: relayEnd, status, said } = end;
+    upstreamMs = said?.upstreamMs ?? null;
     switch (relayEnd.kind) {
       case "gone":
         return done("client_gone", status);
@@ -501,8 +508,8 @@ function waitsForContinue({ head, body }: Exchange): boolean {
 }
 
 /** The host's word, where it is one of ours; an answered 4xx is the script's denial. */
-function completeOutcome(said: string | null, status: number): DispatchOutcomeName {
-  const outcome = said !== null && OUTCOMES.has(said) ? (said as DispatchOutcomeName) : "answered";
+function completeOutcome(said: Said | null, status: number): DispatchOutcomeName {
+  const outcome = said?.outcome ?? "answered";
   return outcome === "answered" && status >= 400 && status <= 499 ? "denied" : outcome;
 }
 

@@ -32,6 +32,23 @@ export const ENVELOPE_PREFIX = "x-hoody-hook-";
  */
 export const OUTCOME_FIELD = "X-Hoody-Hook-Outcome";
 
+/** Value of the outcome field: the word, and the ms that the script waited for heads of its services. */
+export function formatOutcome(outcome: DispatchOutcomeName, upstreamMs: number | null): string {
+  return upstreamMs === null ? outcome : `${outcome} ${upstreamMs.toFixed(1)}`;
+}
+
+/** Reads it back; null for a value that no exec host of ours sends. */
+export function parseOutcome(
+  text: string,
+): { readonly outcome: DispatchOutcomeName; readonly upstreamMs: number | null } | null {
+  const match = /^([a-z_]+)(?: (\d{1,9}\.\d))?$/.exec(text);
+  const outcome = DISPATCH_OUTCOMES.find((name) => name === match?.[1]);
+  if (outcome === undefined) {
+    return null;
+  }
+  return { outcome, upstreamMs: match?.[2] === undefined ? null : Number(match[2]) };
+}
+
 /** How a hook dispatch can end (contract.md 5): the word in the audit record, the access line and the metric. */
 export const DISPATCH_OUTCOMES = [
   "answered",

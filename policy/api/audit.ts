@@ -42,6 +42,7 @@ const rowSchema = z
     outcome: z.string(),
     status: z.int(),
     duration_ms: z.number(),
+    upstream_ms: z.number().nullable().optional(),
   })
   .meta({ id: "AuditRecord" });
 

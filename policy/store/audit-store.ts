@@ -22,6 +22,8 @@ export interface AuditRow {
   readonly outcome: string;
   readonly status: number;
   readonly duration_ms: number;
+  /** ms that the script waited for heads of its services; null or absent when it asked none. */
+  readonly upstream_ms?: number | null;
 }
 
 export interface AuditQuery {

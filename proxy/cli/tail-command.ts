@@ -60,6 +60,7 @@ function formatRecord(record: AuditRecord, format: OutputFormat): string {
         record.outcome,
         record.status,
         formatMs(record.duration_ms),
+        ...formatShares(record),
         `${record.method} ${record.path}`,
         record.service,
         `rule=${formatCell(record.hook_id)}`,
@@ -70,6 +71,16 @@ function formatRecord(record: AuditRecord, format: OutputFormat): string {
       return `${parts.map(formatCell).join("  ")}\n`;
     }
   }
+}
+
+/** The script's own share of the time and the service's; nothing where no service was asked. */
+function formatShares({ duration_ms: whole, upstream_ms: upstream }: AuditRecord): string[] {
+  return typeof upstream === "number"
+    ? [
+        `script-time=${formatMs(Math.max(0, whole - upstream))}`,
+        `upstream-time=${formatMs(upstream)}`,
+      ]
+    : [];
 }
 
 function formatMs(value: unknown): string {

@@ -27,8 +27,8 @@ test("begin() and finish() make one whole record", async () => {
   const records: AuditRecord[] = [];
   const { audit } = setUp({ append: async (batch) => void records.push(...batch) });
   const id = audit.begin(START);
-  audit.finish(id, "answered", 200, 12.6);
-  audit.finish(id, "answered", 200, 12.6);
+  audit.finish(id, { outcome: "answered", status: 200, durationMs: 12.6, upstreamMs: null });
+  audit.finish(id, { outcome: "answered", status: 200, durationMs: 12.6, upstreamMs: null });
   await audit.flush();
   expect(records).toEqual([
     {
@@ -46,6 +46,7 @@ test("begin() and finish() make one whole record", async () => {
       outcome: "answered",
       status: 200,
       duration_ms: 13,
+      upstream_ms: null,
     },
   ]);
 });
@@ -57,7 +58,7 @@ test("begin() says none when the queue is full, and has room again when records 
   const ids = Array.from({ length: 4 }, () => audit.begin(START));
   expect(audit.begin(START)).toBe(NO_AUDIT);
   for (const id of ids) {
-    audit.finish(id, "answered", 200, 1);
+    audit.finish(id, { outcome: "answered", status: 200, durationMs: 1, upstreamMs: null });
   }
   await Promise.resolve();
   expect(audit.begin(START)).toBe(NO_AUDIT); // finished, but the store has not taken them
@@ -65,7 +66,7 @@ test("begin() says none when the queue is full, and has room again when records 
   release();
   await audit.flush();
   expect(audit.begin(START)).not.toBe(NO_AUDIT);
-  audit.finish(NO_AUDIT, "answered", 200, 1);
+  audit.finish(NO_AUDIT, { outcome: "answered", status: 200, durationMs: 1, upstreamMs: null });
 });
 
 test("a store that fails loses its records, is counted, and stops nothing", async () => {
@@ -79,11 +80,21 @@ test("a store that fails loses its records, is counted, and stops nothing", asyn
       records.push(...batch);
     },
   });
-  audit.finish(audit.begin(START), "crashed", 500, 1);
+  audit.finish(audit.begin(START), {
+    outcome: "crashed",
+    status: 500,
+    durationMs: 1,
+    upstreamMs: null,
+  });
   await audit.flush();
   expect(await dropped()).toBe(1);
   fail = false;
-  audit.finish(audit.begin(START), "answered", 200, 1);
+  audit.finish(audit.begin(START), {
+    outcome: "answered",
+    status: 200,
+    durationMs: 1,
+    upstreamMs: null,
+  });
   await audit.flush();
   expect(records).toHaveLength(1);
 });
