@@ -284,7 +284,9 @@ function send(socketPath: string, call: WorkerCall): Promise<WorkerAnswer> {
           body,
           text: body.toString("utf8"),
           isCut,
-          outcome: response.headers["x-hoody-hook-outcome"] as string | undefined,
+          // The word; the time the services took may follow it.
+          outcome:
+            String(response.headers["x-hoody-hook-outcome"] ?? "").split(" ", 1)[0] || undefined,
         });
       };
       response.on("end", () => finish(!response.complete));
