@@ -117,9 +117,10 @@ const hasty: Clock = {
 
 test("tail shows the last records, then live ones, one line each", async ({ expect }) => {
   const audit = await startAudit();
-  for (const id of ["a1", "a2", "a3"]) {
+  for (const id of ["a1", "a2"]) {
     audit.add(id);
   }
+  audit.add("a3", { upstream_ms: 10 });
   const tail = startTail(audit.baseURL, ["-n", "2"]);
   await tail.until("/a3");
   audit.send(audit.add("a4", { outcome: "timed_out", status: 504, path: "/x\u001b[2J" }));
@@ -128,7 +129,7 @@ test("tail shows the last records, then live ones, one line each", async ({ expe
   expect(result.code).toBe(0);
   expect(result.stdout.trimEnd().split("\n")).toEqual([
     "2026-11-30T10:00:00.000Z  answered  200  12.3ms  POST /a2  terminal  rule=01k5x0q8w3zr7v2m9n4p6t1a0b  script=myapp/obs:/login-audit  from=203.0.113.7  audit=a2",
-    "2026-11-30T10:00:00.000Z  answered  200  12.3ms  POST /a3  terminal  rule=01k5x0q8w3zr7v2m9n4p6t1a0b  script=myapp/obs:/login-audit  from=203.0.113.7  audit=a3",
+    "2026-11-30T10:00:00.000Z  answered  200  12.3ms  script-time=2.3ms  upstream-time=10ms  POST /a3  terminal  rule=01k5x0q8w3zr7v2m9n4p6t1a0b  script=myapp/obs:/login-audit  from=203.0.113.7  audit=a3",
     "2026-11-30T10:00:00.000Z  timed_out  504  12.3ms  POST /x\\x1b[2J  terminal  rule=01k5x0q8w3zr7v2m9n4p6t1a0b  script=myapp/obs:/login-audit  from=203.0.113.7  audit=a4",
   ]);
 });
