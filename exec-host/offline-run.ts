@@ -309,7 +309,7 @@ function send(worker: OfflineWorker, envelope: Envelope, request: OfflineRequest
           let outcome: string | null = null;
           for (let i = 0; i + 1 < received.fields.length; i += 2) {
             if (received.fields[i]!.toLowerCase() === OUTCOME_FIELD.toLowerCase()) {
-              outcome = received.fields[i + 1]!;
+              outcome = received.fields[i + 1]!.split(" ", 1)[0]!;
             } else {
               shown.push(received.fields[i]!, received.fields[i + 1]!);
             }
