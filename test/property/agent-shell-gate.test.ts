@@ -229,6 +229,7 @@ async function run(line: string): Promise<void> {
       maxOutputBytes: 4096,
       keep: "head",
       mergeOutput: true,
+      globstar: true,
     },
     systemClock,
     new AbortController().signal,

@@ -21,6 +21,7 @@ beforeAll(async () => {
   }
   await symlink(join(root, "outside"), join(cwd, "link-outside"));
   await symlink("README.md", join(cwd, "link-inside"));
+  await symlink(join(root, "outside"), join(cwd, String.raw`\odd`));
   await symlink(join(home, ".ssh"), join(cwd, "link-ssh"));
   scope = { cwd, home, dirScope: "home", protectedDirs: [] };
 });

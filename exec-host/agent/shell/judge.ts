@@ -224,7 +224,7 @@ async function placeOperands(operands: readonly PathOperand[], scope: FileScope,
       return { mutating: "a glob fits too many files to check", denied: null };
     }
     for (const path of paths) {
-      if (operand.word.glob && path.startsWith(`${cwd}/-`) && !operand.text.includes("/")) {
+      if (operand.word.glob && path.startsWith(`${cwd}/-`) && !/^[/~]/.test(operand.text)) {
         return { mutating: "a glob expands to an option", denied: null };
       }
       const placed = await placeCallerPath(scope, path, "read");
@@ -286,7 +286,7 @@ async function expandGlob(
         next.push(base, ...(await namesBelow(base, MAX_GLOB_MATCHES - next.length)));
         continue;
       }
-      if (!/(?<!\\)[*?]/.test(segment)) {
+      if (!hasWildcard(segment)) {
         next.push(`${base}/${segment.replaceAll(/\\(.)/g, "$1")}`);
         continue;
       }
@@ -319,6 +319,11 @@ async function namesBelow(root: string, most: number): Promise<string[]> {
     }
   }
   return found;
+}
+
+/** True for an unescaped star or question mark; a backslash that is escaped itself escapes nothing. */
+function hasWildcard(segment: string): boolean {
+  return /[*?]/.test(segment.replaceAll(/\\./gs, ""));
 }
 
 async function namesOf(dir: string): Promise<string[]> {
