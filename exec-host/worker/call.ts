@@ -103,6 +103,11 @@ export class Call implements LogSubject {
     return this.#isGone;
   }
 
+  /** The client is known to have left, be it only by an upload that broke off. */
+  get hasLeft(): boolean {
+    return this.#isGone || (this.req.destroyed && !this.req.complete);
+  }
+
   /** The script has made its head, or nothing can be answered any more. */
   get isAnswered(): boolean {
     return this.res.headersSent || this.#isOver;

@@ -84,7 +84,7 @@ export async function forward(
         }
       },
       fail(error) {
-        if (hook.call.isGone) {
+        if (hook.call.isGone || (error.kind === "abort" && hook.call.hasLeft)) {
           resolve(null); // nobody is left to be told
         } else if (isStarted) {
           const aborted = new HookUpstreamError("stream-aborted", error.message, error);

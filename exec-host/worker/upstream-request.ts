@@ -189,7 +189,7 @@ export function sendUpstream(
     },
     fail(failure) {
       if (finish()) {
-        listener.fail(toHookError(failure));
+        listener.fail(toHookError(failure, call));
       }
     },
   };
@@ -220,7 +220,10 @@ export function sendUpstream(
 }
 
 /** The error a script sees; addresses and system texts stay in `cause`, for its own log. */
-function toHookError(failure: UpstreamFailure): HookUpstreamError {
+function toHookError(failure: UpstreamFailure, call: Call): HookUpstreamError {
+  if (failure.kind === "body" && call.hasLeft) {
+    return new HookUpstreamError("abort", "the client left in mid-upload", failure);
+  }
   const message =
     failure.kind === "connect" ? "the service cannot be reached" : "the service broke off";
   return new HookUpstreamError("network", message, failure);

@@ -1,5 +1,6 @@
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
+import { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -715,6 +716,54 @@ describe("a client that leaves", () => {
       await answer;
     } finally {
       await endless.stop();
+    }
+  });
+
+  test.each([
+    [
+      "forward",
+      "await hook.forward(req, res); console.log('upload ended quietly');",
+      "upload ended quietly",
+    ],
+    [
+      "fetchUpstream",
+      "try { await hook.fetchUpstream(req) } catch (e) { console.log('upload', e.kind) }",
+      "upload abort",
+    ],
+  ])("cancels an upload through %s", async (_name, body, logged) => {
+    let arrived: () => void = () => {};
+    const begun = new Promise<void>((resolve) => (arrived = resolve));
+    let left: () => void = () => {};
+    const gone = new Promise<void>((resolve) => (left = resolve));
+    const service = await startUpstream(
+      (req) => {
+        req.on("data", () => arrived());
+        req.socket.on("close", () => left());
+      },
+      { streamed: true },
+    );
+    try {
+      const controller = new AbortController();
+      const upload = new Readable({ read() {} });
+      upload.push("some bytes");
+      const answer = run(
+        `// @rawBody\n${body}`,
+        {
+          method: "POST",
+          headers: ["Content-Length", "1000"],
+          body: upload,
+          signal: controller.signal,
+        },
+        { upstreamPort: service.port },
+      ).catch(() => {});
+      await begun;
+      controller.abort();
+      await expect(Promise.race([gone, sleep(5000, "late")])).resolves.toBeUndefined();
+      await answer;
+      await worker.untilLogged((line) => line.msg === logged);
+      upload.destroy();
+    } finally {
+      await service.stop();
     }
   });
 
