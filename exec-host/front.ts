@@ -1,5 +1,6 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { STATUS_CODES } from "node:http";
+import { DEPTH_FIELD } from "../dispatcher/depth.ts";
 import {
   decodeEnvelope,
   ENVELOPE_FIELDS,
@@ -59,7 +60,8 @@ function withoutEnvelope(fields: FieldLines): string[] {
   const kept: string[] = [];
   for (let i = 0; i + 1 < fields.length; i += 2) {
     const name = fields[i]!.toLowerCase();
-    if (!name.startsWith(ENVELOPE_PREFIX) && !isHopByHop(name)) {
+    const travels = !name.startsWith(ENVELOPE_PREFIX) || fields[i] === DEPTH_FIELD;
+    if (travels && !isHopByHop(name)) {
       kept.push(fields[i]!, fields[i + 1]!);
     }
   }

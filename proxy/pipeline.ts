@@ -1,3 +1,4 @@
+import { MAX_HOOK_DEPTH, readDepth } from "../dispatcher/depth.ts";
 import { type Selection, selectHook } from "../dispatcher/select.ts";
 import type { CompiledPolicy, RuleRequest } from "../policy/compile/compiled-policy.ts";
 import { type Decision, decide } from "../policy/compile/grants.ts";
@@ -191,7 +192,10 @@ function select(context: RequestContext, route: Route, policy: CompiledPolicy): 
       return values.length === 0 ? undefined : values.join(name === "cookie" ? "; " : ", ");
     },
   };
-  return selectHook(hooks, request, context.granting, exchange.handshake, path.length);
+  const chosen = selectHook(hooks, request, context.granting, exchange.handshake, path.length);
+  return chosen.kind === "dispatch" && readDepth(exchange.head.fields) >= MAX_HOOK_DEPTH
+    ? { kind: "refuse", code: "HOOK_LOOP", rule: chosen.rule }
+    : chosen;
 }
 
 const NO_HOOKS: Selection = { kind: "none" };

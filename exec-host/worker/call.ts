@@ -43,6 +43,8 @@ export class Call implements LogSubject {
   env: Record<string, string> | null = null;
   /** A helper refused to forward the client's path: an uncaught error is then a 400 (exec-host.md 5.3). */
   pathRefused = false;
+  /** How deep it stands in calls of other hooks; what its script sends elsewhere carries that. */
+  depth = 0;
   /** What goes out is a service's own answer. */
   isForwarded = false;
   /** ms that helpers waited for heads of services, in all; null when none came. */

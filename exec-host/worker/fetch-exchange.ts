@@ -1,6 +1,8 @@
+import { withDepth } from "../../dispatcher/depth.ts";
 import { isHopByHop } from "../../policy/kernel/fields.ts";
-import type { ResponseHead } from "../../policy/kernel/exchange.ts";
+import type { FieldLines, ResponseHead } from "../../policy/kernel/exchange.ts";
 import type { Http1Client, Origin, OutgoingCall } from "../../policy/kernel/http1/types.ts";
+import { currentCall } from "./call.ts";
 import { decodeBody } from "./decode-body.ts";
 import { toSource, type FetchContent } from "./fetch-request-body.ts";
 import { attachBody, IncomingBody } from "./incoming-body.ts";
@@ -167,7 +169,7 @@ function originOf(url: URL): Origin {
   return { kind: isTls ? "tls" : "tcp", host, port };
 }
 
-function toFields(request: FetchRequest): string[] {
+function toFields(request: FetchRequest): FieldLines {
   const given = new Set(request.headers.map(([name]) => name));
   const fields: string[] = [];
   const add = (name: string, value: string): void => {
@@ -184,7 +186,7 @@ function toFields(request: FetchRequest): string[] {
   add("Accept", "*/*");
   add("User-Agent", "interpose");
   add("Accept-Encoding", "gzip, deflate, br, zstd");
-  return fields;
+  return withDepth(fields, currentCall.getStore()?.depth ?? 0);
 }
 
 function toResponse(

@@ -1,3 +1,4 @@
+import { DEPTH_FIELD, parseDepth } from "../../dispatcher/depth.ts";
 import { decodeEnvelope, ENVELOPE_FIELDS, type Envelope } from "../../dispatcher/envelope.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../../policy/kernel/errors.ts";
@@ -46,6 +47,7 @@ export function createServer(deps: ServeDeps, options: ServeOptions): Server {
     showPeer(req.socket, envelope.clientAddress);
     const now = { wall: clock.now(), monotonic: clock.monotonic() };
     const call = new Call(newRequestId(), envelope, req, res, now);
+    call.depth = parseDepth(fields?.get(DEPTH_FIELD.toLowerCase()));
     active++;
     watchResponse(res, {
       head: (status) => call.tellHead(status),

@@ -1,3 +1,4 @@
+import { withDepth } from "../../dispatcher/depth.ts";
 import { ENVELOPE_FIELDS, type HookEnvelope } from "../../dispatcher/envelope.ts";
 import type { BodySource, FieldLines } from "../../policy/kernel/exchange.ts";
 import { sweepHopByHop } from "../../policy/kernel/fields.ts";
@@ -67,8 +68,9 @@ export function planRequest(
     },
     method,
     target,
-    fields: withToken(
+    fields: withOurs(
       toFields(requestFields(req), overrides.headers, encodedBody?.contentType ?? null),
+      call,
       envelope,
       overrides,
     ),
@@ -77,10 +79,21 @@ export function planRequest(
   };
 }
 
-/** The edge's own way to a service asks for its token; no other address gets to see it. */
-function withToken(fields: FieldLines, envelope: HookEnvelope, overrides: Overrides): FieldLines {
+/**
+ * The edge's own way to a service asks for its token; no other address gets to see it. Another address may lead back
+ * to the edge, which then has to know how deep the call stands.
+ */
+function withOurs(
+  fields: FieldLines,
+  call: Call,
+  envelope: HookEnvelope,
+  overrides: Overrides,
+): FieldLines {
+  if (overrides.host !== null || overrides.port !== null) {
+    return withDepth(fields, call.depth);
+  }
   const { upstreamToken } = envelope;
-  return upstreamToken === undefined || overrides.host !== null || overrides.port !== null
+  return upstreamToken === undefined
     ? fields
     : [...fields, ENVELOPE_FIELDS.upstreamToken, upstreamToken];
 }

@@ -70,6 +70,7 @@ export const ERRORS = {
   HOOK_TIMEOUT: { status: 504, error: "hook timeout", message: "The hook did not answer in time." },
   SCRIPT_TIMEOUT: { status: 504, message: "The script did not answer in time." },
   UPSTREAM_TIMEOUT: { status: 504, message: "The service did not answer in time." },
+  HOOK_LOOP: { status: 508, message: "Hooks called each other too deeply." },
   REQUEST_BUDGET_SPENT: { status: 504, message: "The request took longer than its budget." },
 } as const satisfies Record<string, ErrorEntry>;
 
