@@ -172,6 +172,7 @@ try {
     },
     agents: { endpoint: none, sign: () => [] },
     management: () => ({ owns: () => false, handle: none }),
+    own: { add() {}, has: () => false },
   });
 
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

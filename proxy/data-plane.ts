@@ -16,6 +16,7 @@ import { type Generation, createGeneration } from "./generation.ts";
 import type { AliasLookup } from "./host-resolver.ts";
 import { createInnerService } from "./inner-service.ts";
 import { listen } from "./listen.ts";
+import type { OwnAddresses } from "./own-addresses.ts";
 import { createPipeline } from "./pipeline.ts";
 import { createRequestBudget } from "./request-budget.ts";
 import { type AgentGateway, type ScriptManagement, createRouter } from "./router.ts";
@@ -36,6 +37,8 @@ export interface DataPlaneDeps {
   readonly execHosts: ExecHosts;
   readonly agents: AgentGateway;
   readonly management: (config: () => Config) => ScriptManagement;
+  /** Gets the addresses that `listen` binds. */
+  readonly own: OwnAddresses;
 }
 
 /** Listeners and the pipeline behind them: everything that carries requests, in one process. */
@@ -84,6 +87,7 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
     agents: deps.agents,
     management: deps.management(config),
     inner: { mint: inner.mint, address: () => innerAddress },
+    own: deps.own,
     finisher,
     budget,
     clock,
@@ -125,10 +129,16 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
     pipeline,
     async listen() {
       innerAddress = await listen(own.server, innerAddress, true);
-      return {
+      const bound = {
         http: plain === null || http === null ? null : await listen(plain.server, http),
         https: secure === null || https === null ? null : await listen(secure.server, https),
       };
+      for (const address of [innerAddress, bound.http, bound.https, initial.control.listen]) {
+        if (address !== null) {
+          deps.own.add(address);
+        }
+      }
+      return bound;
     },
     reload(next) {
       certificates?.replace(next.tls); // throws before anything is swapped when a pair is not usable

@@ -11,6 +11,7 @@ import { createAgentAccess } from "./agent-access.ts";
 import type { FromEdge, HostKind, ToEdge } from "./cluster-messages.ts";
 import type { Config } from "./config.ts";
 import { type DataPlane, createDataPlane } from "./data-plane.ts";
+import { createOwnAddresses } from "./own-addresses.ts";
 import type { EmbeddedHosts } from "./hosts.ts";
 import { createManagement } from "./traffic.ts";
 
@@ -70,6 +71,7 @@ async function start(config: Config, token: string): Promise<void> {
     execHosts: hosts,
     agents: createAgentAccess(() => data.generation.config, hosts, clock),
     management: (current) => createManagement(current, { client, log, token, hosts }),
+    own: createOwnAddresses(),
   });
   await aliases.ready();
   const addresses = await data.listen();

@@ -19,6 +19,7 @@ import { forceQuery } from "./forced-query.ts";
 import { type ForwardOutcome, startForward } from "./forward.ts";
 import type { Route } from "./host-resolver.ts";
 import type { AgentEndpoint } from "./hosts.ts";
+import type { OwnAddresses } from "./own-addresses.ts";
 import type { RequestBudget } from "./request-budget.ts";
 import { openTunnel } from "./tunnel.ts";
 
@@ -62,6 +63,8 @@ export interface RouterDeps {
   readonly management: ScriptManagement;
   /** The loopback way of hooks to embedded hosts. */
   readonly inner: Pick<InnerService, "mint"> & { address(): ListenAddress };
+  /** Addresses of the edge itself, which no host name of a container leads to. */
+  readonly own: Pick<OwnAddresses, "has">;
   readonly finisher: Finisher;
   readonly budget: RequestBudget;
   readonly clock: Clock;
@@ -291,6 +294,10 @@ export function createRouter(deps: RouterDeps): Router {
           return;
         case "tcp":
         case "tls":
+          if (deps.own.has(container.host, endpoint.port)) {
+            finisher.refuse(context, refusal("UNKNOWN_HOST"));
+            return;
+          }
           pass(
             context,
             { kind: endpoint.kind, host: container.host, port: endpoint.port },

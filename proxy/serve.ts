@@ -16,6 +16,7 @@ import type { Config, ListenAddress } from "./config.ts";
 import type { EmbeddedHosts } from "./hosts.ts";
 import { limitsInfo } from "./limits-info.ts";
 import { formatAddress } from "./listen.ts";
+import { createOwnAddresses } from "./own-addresses.ts";
 import { createTraffic } from "./traffic.ts";
 
 /** A running edge with its control API and embedded hosts. */
@@ -77,6 +78,7 @@ export async function startEdge(
     { env: toolEnvironment(env), logLevel: initial.log.level },
   );
   const hosts: EmbeddedHosts = { ...execHost, agentEndpoint: agents.access };
+  const own = createOwnAddresses();
   const traffic = createTraffic(initial, {
     clock,
     log,
@@ -87,6 +89,7 @@ export async function startEdge(
     aliases: aliases.lookup,
     auditStore,
     hosts,
+    own,
   });
   const config = () => traffic.generation.config;
   const app = createControlApi({
@@ -117,6 +120,7 @@ export async function startEdge(
   await aliases.ready();
   const bound = await traffic.listen();
   const control = await listenControl(app, initial.control.listen);
+  own.add({ host: control.host, port: control.port });
   const addresses = { ...bound, control: { host: control.host, port: control.port } };
   log.info(
     {

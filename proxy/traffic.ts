@@ -15,6 +15,7 @@ import { createDataPlane } from "./data-plane.ts";
 import { type Generation, createGeneration } from "./generation.ts";
 import type { AliasLookup } from "./host-resolver.ts";
 import type { EmbeddedHosts } from "./hosts.ts";
+import type { OwnAddresses } from "./own-addresses.ts";
 
 export interface TrafficDeps {
   readonly clock: Clock;
@@ -26,6 +27,7 @@ export interface TrafficDeps {
   readonly aliases: AliasLookup;
   readonly auditStore: AuditStore;
   readonly hosts: EmbeddedHosts;
+  readonly own: OwnAddresses;
 }
 
 /** The side of an edge that carries requests: in this process, or in several that share the port. */

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { OTHER } from "../support/edge.ts";
-import { eachStatus, head, readAnswers } from "../support/faults.ts";
+import { eachStatus, handshake, head, readAnswers } from "../support/faults.ts";
 import { startFaultEdge } from "../support/fault-routes.ts";
 import { rawExchange } from "../support/raw-client.ts";
 import { recordingUpstream } from "../support/recording-upstream.ts";
@@ -275,3 +275,57 @@ test("a container's address never serves another's request", async () => {
     new Set([1]),
   ]);
 });
+
+test("no host name of a container leads to the edge's own listeners", async () => {
+  const faults = await startFaultEdge();
+  const { edge } = faults;
+  const control = new URL(edge.control).port;
+  for (const port of [String(edge.port), control]) {
+    for (const scheme of ["http", "https"]) {
+      for (const path of ["/metrics", "/healthz", "/api/v1/containers"]) {
+        const host = edge.host(`${scheme}-${port}`);
+        for (const bytes of [
+          head(`GET ${path} HTTP/1.1`, `Host: ${host}`, "Connection: close"),
+          handshake(host, path),
+        ]) {
+          const answers = readAnswers(await rawExchange(edge.port, bytes));
+          expect([host, answers.map(({ status }) => status)]).toEqual([host, [404]]);
+        }
+      }
+    }
+  }
+  const metrics = await (await fetch(`${edge.control}/metrics`)).text();
+  // Nothing went round: as many requests as were sent.
+  expect(metrics).toMatch(/service="http",outcome="refused",code_class="4xx"\} 12$/m);
+  // The script of a hook may talk to anybody, but the inner way to embedded hosts knows only its own.
+  edge.script("up.js", "module.exports = (req, res, { hook }) => res.json(hook?.upstream ?? {});");
+  await edge.hook("exec", { match: { path: "/up" }, script: { path: "/up" }, timeout: 15_000 });
+  const text = await rawExchange(
+    edge.port,
+    head("GET /up HTTP/1.1", `Host: ${edge.host("exec-1")}`, "Connection: close"),
+    10_000,
+  );
+  const { port } = JSON.parse(readAnswers(text)[0]?.body ?? "{}") as { port: number };
+  const inner = await rawExchange(
+    edge.port,
+    head("GET /echo HTTP/1.1", `Host: ${edge.host(`http-${port}`)}`, "Connection: close"),
+  );
+  expect(readAnswers(inner)[0]?.status).toBe(404);
+  for (const token of [
+    "",
+    "x",
+    "x.y",
+    `${Buffer.from('{"until":1e15,"service":"exec"}').toString("base64url")}.${"A".repeat(43)}`,
+  ]) {
+    const direct = await rawExchange(
+      port,
+      head(
+        "GET /echo HTTP/1.1",
+        "Host: x",
+        `X-Hoody-Hook-Upstream-Token: ${token}`,
+        "Connection: close",
+      ),
+    );
+    expect(readAnswers(direct)[0]?.status).toBe(403);
+  }
+}, 30_000);
