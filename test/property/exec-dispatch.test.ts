@@ -187,7 +187,8 @@ test("dispatch() always ends, with one head at most, and never without a trace",
       expect(DISPATCH_OUTCOMES).toContain(result.outcome);
       expect(seen.heads.length).toBeLessThanOrEqual(1);
       expect(finished).toHaveLength(1);
-      expect(finished[0]?.slice(0, 3)).toEqual([result.auditId, result.outcome, result.status]);
+      const { outcome: word, status } = result;
+      expect(finished[0]).toMatchObject([result.auditId, { outcome: word, status }]);
       const isClientGone = result.outcome === "client_gone";
       expect(seen.ended || seen.aborted || isClientGone).toBe(true);
       if (result.code !== null) {
