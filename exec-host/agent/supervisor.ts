@@ -98,7 +98,8 @@ interface Gateway {
   child: ChildProcess | null;
   origin: Origin | null;
   starting: Promise<Origin> | null;
-  folder: string | null;
+  /** Done once the last process's folder is gone. */
+  cleaned: Promise<void>;
   starts: number;
   failures: number;
   /** Monotonic ms before which it is not started again. */
@@ -134,7 +135,7 @@ export function createAgentSupervisor(
         child: null,
         origin: null,
         starting: null,
-        folder: null,
+        cleaned: Promise.resolve(),
         starts: 0,
         failures: 0,
         notBefore: 0,
@@ -154,7 +155,6 @@ export function createAgentSupervisor(
     const startedAt = clock.monotonic();
     // sockets have short names: the data folder may be anywhere
     const folder = await mkdtemp(join(tmpdir(), "interpose-agent-"));
-    gateway.folder = folder;
     const socketPath = join(folder, "gateway.sock");
     const child = spawn(
       process.execPath,
@@ -239,7 +239,9 @@ export function createAgentSupervisor(
       const settleExit = (): void => {
         // what its commands left behind ends with it, however it ended
         killProcessesWith(`INTERPOSE_GATEWAY=${mark}`);
-        void rm(folder, { recursive: true, force: true });
+        gateway.cleaned = rm(folder, { recursive: true, force: true }).catch((error: unknown) =>
+          log.warn({ err: error }, "agent gateway's folder was not removed"),
+        );
         if (gateway.child === child) {
           gateway.child = null;
           gateway.origin = null;
@@ -279,6 +281,7 @@ export function createAgentSupervisor(
     await gateway.starting?.catch(() => {}); // a failed start has nothing left to stop
     const { child } = gateway;
     if (child === null || child.exitCode !== null || child.signalCode !== null) {
+      await gateway.cleaned;
       return;
     }
     await new Promise<void>((resolve) => {
@@ -289,6 +292,7 @@ export function createAgentSupervisor(
       });
       child.kill("SIGTERM");
     });
+    await gateway.cleaned;
   }
 
   const supervisor: AgentSupervisor = {
