@@ -679,7 +679,7 @@ describe("modules", () => {
     await write("default/1/lack/b.mjs", "export {};");
     await write("default/1/lack/main.js", "import c from './a.mjs';\nexport default () => c;");
     expect((await worker.ordinary("/lack/main")).status).toBe(500);
-    await worker.untilLogged((line) => line.msg.includes('Cannot find module \"./c.mjs\"'));
+    await worker.untilLogged((line) => line.msg.includes('Cannot find module "./c.mjs"'));
     await write("default/1/lack/c.mjs", "throw new Error('not yet');\nexport const c = 1;");
     expect((await worker.ordinary("/lack/main")).status).toBe(500);
     await worker.untilLogged((line) => /lack\/c\.mjs:1/.test(line.msg));
