@@ -143,7 +143,7 @@ try {
         },
       ],
     },
-    { file: null, env: {} },
+    { base: ".", env: {} },
   );
   if (!decoded.ok) {
     throw new Error(JSON.stringify(decoded.issues));

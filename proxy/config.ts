@@ -1,8 +1,7 @@
-import { readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
-import { parseDocument } from "yaml";
 import type { z } from "zod";
-import { type Issue, toIssues, toPointer } from "../policy/kernel/issues.ts";
+import { readConfigFile, substituteEnv } from "../policy/kernel/config-file.ts";
+import { type Issue, toIssues } from "../policy/kernel/issues.ts";
 import {
   type ConfigFile,
   agentSchema,
@@ -79,88 +78,34 @@ export function loadConfig(
   file: string,
   env: Readonly<Record<string, string | undefined>>,
 ): ConfigResult {
-  let source: string;
-  try {
-    source = readFileSync(file, "utf8");
-  } catch (cause) {
-    const reason = (cause as NodeJS.ErrnoException).code ?? "unknown error";
-    return { ok: false, issues: [{ path: "", message: `cannot be read (${reason})` }] };
-  }
-  const document = parseDocument(source, { version: "1.2", schema: "core", uniqueKeys: true });
-  if (document.errors.length > 0) {
-    return {
-      ok: false,
-      issues: document.errors.map((e) => ({
-        path: "",
-        message: e.message.split("\n")[0] ?? "not YAML",
-      })),
-    };
-  }
-  let value: unknown;
-  try {
-    value = document.toJS({ maxAliasCount: 100 });
-  } catch (cause) {
-    return { ok: false, issues: [{ path: "", message: (cause as Error).message }] };
-  }
-  return decodeConfig(value, { file, env });
+  const read = readConfigFile(file, env);
+  return read.ok ? decode(read.value, read.issues, file, dirname(resolve(file))) : read;
 }
 
-/** Decodes an already parsed configuration; relative paths are relative to `file`, or to `base` without one. */
+/** Decodes an already parsed configuration without a file; relative paths are relative to `base`. */
 export function decodeConfig(
   value: unknown,
-  source: { file: string | null; base?: string; env: Readonly<Record<string, string | undefined>> },
+  { base, env }: { base: string; env: Readonly<Record<string, string | undefined>> },
 ): ConfigResult {
   const issues: Issue[] = [];
-  const substituted = substitute(value ?? {}, source.env, [], issues);
-  const parsed = configSchema.safeParse(substituted);
-  if (!parsed.success) {
-    const unset = new Set(issues.map((issue) => issue.path));
-    issues.push(
-      ...toIssues(withBranchIssues(parsed.error, substituted)).filter(
-        (issue) => !unset.has(issue.path),
-      ),
-    );
-  }
-  issues.push(...crossIssues(substituted));
+  return decode(substituteEnv(value, env, [], issues), issues, null, resolve(base));
+}
+
+/** @param found problems of single strings; what is said of such a string beside that is left out. */
+function decode(
+  value: unknown,
+  found: readonly Issue[],
+  file: string | null,
+  base: string,
+): ConfigResult {
+  const unset = new Set(found.map((issue) => issue.path));
+  const parsed = configSchema.safeParse(value);
+  const wrong = parsed.success ? [] : toIssues(withBranchIssues(parsed.error, value));
+  const issues = [...found, ...wrong.filter(({ path }) => !unset.has(path)), ...crossIssues(value)];
   if (issues.length > 0 || !parsed.success) {
     return { ok: false, issues };
   }
-  const base = source.file === null ? (source.base ?? ".") : dirname(resolve(source.file));
-  return { ok: true, config: toConfig(parsed.data, source.file, resolve(base)) };
-}
-
-/** Replaces `${NAME}` in every string; a missing variable is a problem at that place. */
-function substitute(
-  value: unknown,
-  env: Readonly<Record<string, string | undefined>>,
-  path: PropertyKey[],
-  issues: Issue[],
-): unknown {
-  if (typeof value === "string") {
-    return value.replace(/\$\{([A-Za-z_][A-Za-z0-9_]*)\}/g, (whole, name: string) => {
-      const found = env[name];
-      if (found === undefined) {
-        issues.push({
-          path: toPointer(path),
-          message: `the environment variable ${name} is not set`,
-        });
-        return whole;
-      }
-      return found;
-    });
-  }
-  if (Array.isArray(value)) {
-    return value.map((item, index) => substitute(item, env, [...path, index], issues));
-  }
-  if (typeof value === "object" && value !== null) {
-    return Object.fromEntries(
-      Object.entries(value).map(([key, item]) => [
-        key,
-        substitute(item, env, [...path, key], issues),
-      ]),
-    );
-  }
-  return value;
+  return { ok: true, config: toConfig(parsed.data, file, base) };
 }
 
 /** zod reports a failed union as one issue; what helps is the problems of the branch that `kind` names. */

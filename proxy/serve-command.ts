@@ -23,7 +23,7 @@ export async function runServe(file: string | null, env: Env): Promise<number> {
   const loaded =
     demo === null
       ? loadConfig(file as string, env)
-      : decodeConfig(demo.config, { file: null, env: {} });
+      : decodeConfig(demo.config, { base: ".", env: {} });
   if (!loaded.ok) {
     for (const issue of loaded.issues) {
       process.stderr.write(

@@ -86,7 +86,7 @@ export async function openTestEdge(
       containers,
       ...options.config,
     },
-    { file: null, base: folder, env: {} },
+    { base: folder, env: {} },
   );
   if (!decoded.ok) {
     throw new Error(JSON.stringify(decoded.issues));

@@ -10,7 +10,7 @@ const CONTAINER = "890abcdef12345678901cdef";
 const minimal = { listen: { http: "127.0.0.1:8080" } };
 
 function decode(value: unknown, env: Record<string, string> = {}) {
-  return decodeConfig(value, { file: null, base: "/srv/interpose", env });
+  return decodeConfig(value, { base: "/srv/interpose", env });
 }
 
 function problems(value: unknown, env: Record<string, string> = {}): string[] {
