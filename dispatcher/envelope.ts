@@ -1,3 +1,4 @@
+import type { FieldLines } from "../policy/kernel/exchange.ts";
 import type { Origin } from "../policy/kernel/http1/types.ts";
 
 /**
@@ -22,6 +23,22 @@ export const ENVELOPE_FIELDS = {
   clientAddress: "X-Hoody-Hook-Client-Address",
   manage: "X-Hoody-Hook-Manage",
 } as const;
+
+/**
+ * How deep a call stands in calls of other hooks (`dispatcher/depth.ts`). Not a part of the envelope: the worker also
+ * sends it on.
+ */
+export const DEPTH_FIELD = "X-Hoody-Hook-Depth";
+
+/** 0 for anything that is no small number. */
+export function parseDepth(value: string | undefined): number {
+  return value !== undefined && /^\d{1,3}$/.test(value) ? Number(value) : 0;
+}
+
+/** The fields with the depth behind them; unchanged at the top. */
+export function withDepth(fields: FieldLines, depth: number): FieldLines {
+  return depth === 0 ? fields : [...fields, DEPTH_FIELD, String(depth)];
+}
 
 /** Lower-case prefix that marks a field of the envelope. */
 export const ENVELOPE_PREFIX = "x-hoody-hook-";

@@ -1,8 +1,8 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { STATUS_CODES } from "node:http";
-import { DEPTH_FIELD } from "../dispatcher/depth.ts";
 import {
   decodeEnvelope,
+  DEPTH_FIELD,
   ENVELOPE_FIELDS,
   ENVELOPE_PREFIX,
   type HookEnvelope,

@@ -1,4 +1,6 @@
+import { readDepth } from "../dispatcher/depth.ts";
 import type { Dispatcher } from "../dispatcher/dispatch.ts";
+import { withDepth } from "../dispatcher/envelope.ts";
 import type { Selection } from "../dispatcher/select.ts";
 import type { CompiledRule } from "../policy/compile/compiled-policy.ts";
 import type { Service } from "../policy/documents/services.ts";
@@ -182,7 +184,7 @@ export function createRouter(deps: RouterDeps): Router {
     dispatcher
       .dispatch({
         exchange: context.exchange,
-        fields: context.fields,
+        fields: withDepth(context.fields, readDepth(context.exchange.head.fields) + 1),
         target: joinTarget(
           hookTarget.path,
           forceQuery(hookTarget.query, service, instance, "hook"),
@@ -231,7 +233,8 @@ export function createRouter(deps: RouterDeps): Router {
     route: Route,
     to: { subdomain: string | null; execId: string | null },
   ): void {
-    const { exchange, clientAddress, fields } = context;
+    const { exchange, clientAddress } = context;
+    const fields = withDepth(context.fields, readDepth(exchange.head.fields));
     const container = route.destination.container.container;
     const target = joinTarget(route.target.path, route.target.query);
     const call = { exchange, fields, target, clientAddress, container, ...to };

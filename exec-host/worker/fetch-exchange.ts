@@ -1,4 +1,4 @@
-import { withDepth } from "../../dispatcher/depth.ts";
+import { withDepth } from "../../dispatcher/envelope.ts";
 import { isHopByHop } from "../../policy/kernel/fields.ts";
 import type { FieldLines, ResponseHead } from "../../policy/kernel/exchange.ts";
 import type { Http1Client, Origin, OutgoingCall } from "../../policy/kernel/http1/types.ts";

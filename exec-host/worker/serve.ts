@@ -1,5 +1,10 @@
-import { DEPTH_FIELD, parseDepth } from "../../dispatcher/depth.ts";
-import { decodeEnvelope, ENVELOPE_FIELDS, type Envelope } from "../../dispatcher/envelope.ts";
+import {
+  decodeEnvelope,
+  DEPTH_FIELD,
+  ENVELOPE_FIELDS,
+  parseDepth,
+  type Envelope,
+} from "../../dispatcher/envelope.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../../policy/kernel/errors.ts";
 import { newRequestId } from "../../policy/kernel/ids.ts";

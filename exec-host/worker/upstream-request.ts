@@ -1,5 +1,4 @@
-import { withDepth } from "../../dispatcher/depth.ts";
-import { ENVELOPE_FIELDS, type HookEnvelope } from "../../dispatcher/envelope.ts";
+import { ENVELOPE_FIELDS, type HookEnvelope, withDepth } from "../../dispatcher/envelope.ts";
 import type { BodySource, FieldLines } from "../../policy/kernel/exchange.ts";
 import { sweepHopByHop } from "../../policy/kernel/fields.ts";
 import type {
