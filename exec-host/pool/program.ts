@@ -27,7 +27,7 @@ const PARTS = [
   "exec-host/scripts",
   "exec-host/protocol.ts",
   "policy/kernel",
-  "dispatcher/envelope.ts",
+  "dispatcher",
 ];
 
 /**
