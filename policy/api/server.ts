@@ -121,6 +121,10 @@ export function createControlApi(
     throw new ApiError("NOT_FOUND", "Resource not found: no container belongs to this project");
   };
   addHookEndpoints(app, { store: deps.store, clock: deps.clock, maxBodyBytes, container });
+  app.all("/api/v1/projects/:id/proxy/hooks/*", (context) => {
+    project(context);
+    throw new ApiError("VALIDATION_ERROR", "hooks belong to containers; a project has none");
+  });
   addPermissionEndpoints(app, { store: deps.store, maxBodyBytes, container, project });
   addExplainEndpoint(app, { cache: deps.cache, maxBodyBytes, container });
   addAuditEndpoints(app, { audit: deps.audit ?? null, clock: deps.clock, container });
