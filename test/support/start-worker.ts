@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { mkdir, mkdtemp, realpath, rm, writeFile } from "node:fs/promises";
-import { request, type IncomingHttpHeaders, type OutgoingHttpHeaders } from "node:http";
+import { Agent, request, type IncomingHttpHeaders, type OutgoingHttpHeaders } from "node:http";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import type { Duplex, Readable } from "node:stream";
@@ -259,14 +259,16 @@ function withEnvelope(call: WorkerCall, envelope: Envelope): string[] {
 }
 
 function send(socketPath: string, call: WorkerCall): Promise<WorkerAnswer> {
-  return new Promise((resolve, reject) => {
+  // Kept alive, as the edge does it: a worker that answers early goes on reading the upload.
+  const agent = new Agent({ keepAlive: true });
+  return new Promise<WorkerAnswer>((resolve, reject) => {
     const outgoing = request({
       socketPath,
       method: call.method ?? "GET",
       path: call.url ?? "/",
       headers: withLength(call) as unknown as OutgoingHttpHeaders,
       setHost: false,
-      agent: false,
+      agent,
       ...(call.signal === undefined ? {} : { signal: call.signal }),
     });
     outgoing.on("error", reject);
@@ -299,7 +301,7 @@ function send(socketPath: string, call: WorkerCall): Promise<WorkerAnswer> {
     } else {
       outgoing.end(body);
     }
-  });
+  }).finally(() => agent.destroy());
 }
 
 /** Node adds no framing of its own to a list of header lines, so a fixed body's length is added here. */
