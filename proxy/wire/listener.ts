@@ -2,7 +2,7 @@ import net, { type Socket } from "node:net";
 import tls from "node:tls";
 import type { TrustedProxies } from "../client-address.ts";
 import type { WireDeps } from "./limits.ts";
-import { createHttp1Server } from "./http1/server.ts";
+import { createHttp1Server, MAX_TURNED_AWAY } from "./http1/server.ts";
 import { createHttp2Wire } from "./node-http2/server.ts";
 import { setPeer } from "./peer.ts";
 import { takeProxyHeader } from "./proxy-protocol.ts";
@@ -78,7 +78,9 @@ export function createListener(deps: WireDeps, options: ListenerOptions): Listen
     noDelay: true,
     pauseOnConnect: proxyProtocol !== null,
   });
-  server.maxConnections = limits.maxConnections;
+  /** Over TLS nobody is told: the words would cost a handshake. */
+  const most = (): number => limits.maxConnections + (secure === null ? MAX_TURNED_AWAY : 0);
+  server.maxConnections = most();
   server.on("drop", () => log.debug("connection refused: too many"));
   server.on("connection", (socket) => {
     raw.add(socket);
@@ -118,7 +120,7 @@ export function createListener(deps: WireDeps, options: ListenerOptions): Listen
       http2?.drain();
     },
     limitsChanged() {
-      server.maxConnections = limits.maxConnections;
+      server.maxConnections = most();
       http1.limitsChanged();
     },
     destroy() {

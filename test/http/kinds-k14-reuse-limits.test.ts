@@ -465,7 +465,8 @@ test("more connections than allowed are turned away, and room is given again", a
   const extra = await rawClient(edge.port);
   extra.send(head("GET /x HTTP/1.1", H));
   const text = await extra.closed(4000);
-  expect(text === "" || text.startsWith("HTTP/1.1 503")).toBe(true);
+  expect(text).toMatch(/^HTTP\/1\.1 503 [^]*Retry-After: 1\r\n[^]*"code":"OVERLOADED"/);
+  expect(upstream.requests).toHaveLength(4);
   held[0]!.socket.destroy();
   for (let tries = 0; ; tries++) {
     const client = await rawClient(edge.port);

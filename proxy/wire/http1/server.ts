@@ -1,5 +1,7 @@
 import net, { type Socket } from "node:net";
 import type { Timer } from "../../../policy/kernel/clock.ts";
+import { errorBody, errorFields } from "../../../policy/kernel/errors.ts";
+import { writeFields } from "../../../policy/kernel/http1/request-head.ts";
 import type { WireDeps } from "../limits.ts";
 import { Http1Connection, type Shared } from "./connection.ts";
 
@@ -17,6 +19,9 @@ export interface Http1Server {
 
 /** How often deadlines are looked at; limits are kept to within this. */
 const CHECK_MS = 250;
+/** Connections beyond the limit that are told so at one time; further ones are closed without a word. */
+export const MAX_TURNED_AWAY = 100;
+const TURN_AWAY_MS = 500;
 
 /**
  * The HTTP/1.x side of the edge on bare sockets, with a parser as strict as that for answers. Requests of one connection
@@ -59,13 +64,32 @@ export function createHttp1Server(deps: WireDeps): Http1Server {
   }
 
   function accept(socket: Socket): void {
+    if (connections.size >= limits.maxConnections) {
+      turnAway(socket);
+      return;
+    }
     connections.add(new Http1Connection(socket, shared));
     gauge?.inc();
     checks ??= clock.every(Math.max(25, Math.min(CHECK_MS, limits.headMs / 4)), check);
   }
 
+  /** Says why before the connection ends; what the client sends meanwhile is dropped. */
+  function turnAway(socket: Socket): void {
+    log.debug("connection refused: too many");
+    const text = errorBody("OVERLOADED");
+    socket.on("error", () => {});
+    socket.resume();
+    socket.end(
+      `HTTP/1.1 503 Service Unavailable\r\n${shared.date()}${writeFields(errorFields("OVERLOADED"))}` +
+        `Content-Length: ${text.length}\r\nConnection: close\r\n\r\n${text}`,
+      "latin1",
+    );
+    const timer = clock.after(TURN_AWAY_MS, () => socket.destroy());
+    socket.once("close", () => timer.cancel());
+  }
+
   const server = net.createServer({ allowHalfOpen: true, noDelay: true }, accept);
-  server.maxConnections = limits.maxConnections;
+  server.maxConnections = limits.maxConnections + MAX_TURNED_AWAY;
   server.on("drop", () => log.debug("connection refused: too many"));
 
   return {
@@ -86,7 +110,7 @@ export function createHttp1Server(deps: WireDeps): Http1Server {
       }
     },
     limitsChanged() {
-      server.maxConnections = limits.maxConnections;
+      server.maxConnections = limits.maxConnections + MAX_TURNED_AWAY;
     },
   };
 }
