@@ -7,7 +7,9 @@ const proxy = createProxyServer({
   target: `http://127.0.0.1:${process.argv[2]}`,
   agent: new Agent({ keepAlive: true }),
 });
-proxy.on("error", (_error, _request, response) => response?.end());
+proxy.on("error", (_error, _request, response) => {
+  response?.end();
+});
 const server = createServer((request, response) => void proxy.web(request, response));
 server.listen(0, "127.0.0.1", () => {
   process.stdout.write(`${JSON.stringify({ port: (server.address() as AddressInfo).port })}\n`);

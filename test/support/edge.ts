@@ -146,7 +146,7 @@ export async function openTestEdge(
       if (created.status !== 201) {
         throw new Error(`hook not stored: ${created.status} ${String(created.body.message)}`);
       }
-      return (created.body.data?.["hook"] as unknown as { id: string }).id;
+      return ((created.body.data ?? {})["hook"] as unknown as { id: string }).id;
     },
     async accessLine(test, ms = 5000) {
       const until = Date.now() + ms;
