@@ -10,7 +10,9 @@ const proxy = createProxyServer({
 proxy.on("error", (_error, _request, response) => {
   response?.end();
 });
-const server = createServer((request, response) => void proxy.web(request, response));
+const server = createServer((request, response) => {
+  proxy.web(request, response);
+});
 server.listen(0, "127.0.0.1", () => {
   process.stdout.write(`${JSON.stringify({ port: (server.address() as AddressInfo).port })}\n`);
 });
