@@ -14,6 +14,7 @@ import { HostRequest } from "./host-request.ts";
 import { HostResponse } from "./host-response.ts";
 import { createJournal } from "./journal.ts";
 import { createScriptLocator } from "./locate.ts";
+import { markRequests } from "./mark-requests.ts";
 import { warmUp } from "./modules.ts";
 import { createForeignFetch, createScriptFetch } from "./script-fetch.ts";
 import { describeError, installConsole } from "./script-console.ts";
@@ -84,6 +85,7 @@ function start(message: StartMessage): void {
     watchStrayFailures();
     watchExit();
     installConsole(journal);
+    markRequests();
     publishGlobals({ fetch: createForeignFetch(clock) });
     harden(message.env);
     listen(message, server);
