@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { InvalidArgumentError, type Command } from "commander";
 import type { Clock } from "../policy/kernel/clock.ts";
-import { runScriptOffline, type OfflineExchange } from "./offline-run.ts";
+import type { OfflineExchange } from "./offline-run.ts";
 
 /** What the command touches. */
 export interface HookRunIo {
@@ -54,6 +54,7 @@ export function registerHookRunCommand(program: Command, io: HookRunIo): void {
     .option("--env <name=value>", "environment variable of the script; repeatable", readPair, [])
     .option("--ordinary", "call the script by its own address, not as a hook")
     .action(async (script: string, options: HookRunOptions) => {
+      const { runScriptOffline } = await import("./offline-run.ts"); // other commands need none of it
       const exchange = await runScriptOffline(io.clock, {
         script,
         method: options.method,

@@ -310,7 +310,7 @@ function send(worker: OfflineWorker, envelope: Envelope, request: OfflineRequest
           for (let i = 0; i + 1 < received.fields.length; i += 2) {
             if (received.fields[i]!.toLowerCase() === OUTCOME_FIELD.toLowerCase()) {
               outcome = received.fields[i + 1]!.split(" ", 1)[0]!;
-            } else {
+            } else if (!/^(?:connection|keep-alive)$/i.test(received.fields[i]!)) {
               shown.push(received.fields[i]!, received.fields[i + 1]!);
             }
           }

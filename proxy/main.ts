@@ -1,4 +1,5 @@
 import { Command, CommanderError } from "commander";
+import { systemClock } from "../policy/kernel/clock.ts";
 
 /**
  * The `interpose` binary: reads the command line, starts what it names. No logic lives here.
@@ -52,6 +53,14 @@ program
 if (!["serve", "check", "exec-host", "agent-host"].includes(process.argv[2] ?? "")) {
   const { registerClientCommands } = await import("./client-commands.ts");
   registerClientCommands(program);
+  const { registerHookRunCommand } = await import("../exec-host/offline-command.ts");
+  registerHookRunCommand(program, {
+    clock: systemClock,
+    stdout: process.stdout,
+    setExitCode: (code) => {
+      process.exitCode = code;
+    },
+  });
 }
 
 try {
