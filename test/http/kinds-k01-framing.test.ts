@@ -75,6 +75,8 @@ function ambiguous(host: string): (readonly [string, string])[] {
     ["version 01.1", head("GET /bad HTTP/01.1", H)],
     ["version 1", head("GET /bad HTTP/1", H)],
     ["version 3.0", head("GET /bad HTTP/3.0", H)],
+    ["another protocol", head("GET /bad RTSP/1.0", H)],
+    ["yet another protocol", head("SOURCE /bad ICE/1.0", H)],
     ["HTTP/0.9 without a version", "GET /bad\r\n\r\n"],
     ["method in lower case", head("get /bad HTTP/1.1", H)],
     ["method with a slash", head("GE/T /bad HTTP/1.1", H)],

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { startTestEdge } from "../support/edge.ts";
+import { CONTAINER, startTestEdge } from "../support/edge.ts";
 import { all, eachStatus, handshake, head, pathsOf } from "../support/faults.ts";
 import { recordingUpstream } from "../support/recording-upstream.ts";
 
@@ -201,4 +201,67 @@ test("a script that forwards a dot segment or a leading // gets 400 and the serv
   );
   expect(await eachStatus(edge.port, sent)).toEqual(all(sent, "200"));
   expect(pathsOf(upstream).toSorted()).toEqual(passed.toSorted());
+});
+
+test("an alias leads round no guard: its landing path is judged, its pin holds for every spelling", async () => {
+  const upstream = await recordingUpstream();
+  const edge = await startTestEdge({
+    upstream: upstream.port,
+    container: { exec: { kind: "none" } },
+  });
+  await edge.hook("terminal", { match: { path: "/admin*" }, script: { path: "/gate" } });
+  const alias = async (name: string, target_path: string, allow_path_override: boolean) => {
+    const made = await edge.api("POST", "/api/v1/proxy/aliases", {
+      container_id: CONTAINER,
+      alias: name,
+      program: "terminal",
+      index: 3,
+      target_path,
+      allow_path_override,
+    });
+    expect(made.status).toBe(201);
+    return `${name}.local.containers.localhost`;
+  };
+  const open = await alias("lands-open", "/admin/x?a=1&terminal_id=9", true);
+  const spelled = await alias("lands-spelled", "/x/..%2fadmin?b=%31", true);
+  const pinned = await alias("lands-pinned", "/app?mode=kiosk&terminal_id=9", false);
+  const ask = (host: string, path: string) =>
+    [`${host}${path}`, head(`GET ${path} HTTP/1.1`, `Host: ${host}`, "Connection: close")] as const;
+  const guarded = [
+    ask(open, "/"),
+    ask(open, "/?a=2"),
+    ask(open, "/admin"),
+    ask(open, "/%61dmin"),
+    ask(open, "//admin"),
+    ask(spelled, "/"),
+    ask(spelled, "/x/../admin"),
+  ];
+  expect(await eachStatus(edge.port, guarded)).toEqual(all(guarded, "503"));
+  const elsewhere = [
+    "/admin",
+    "/app/",
+    "/app/x",
+    "/%61pp",
+    "//",
+    "/.",
+    "/%2e",
+    "/app%2f",
+    "/APP",
+    "//app",
+    "/./app",
+    "/x/../app",
+    "/app;x",
+    "/app#x",
+  ].map((path) => ask(pinned, path));
+  expect(await eachStatus(edge.port, elsewhere)).toEqual(all(elsewhere, "404"));
+  expect(upstream.bytes).toEqual([]);
+  const landing = [
+    ask(pinned, "/?mode=admin&m%6fde=root&x=1"),
+    ask(pinned, "/app?mode=admin&terminal_id=7"),
+  ];
+  expect(await eachStatus(edge.port, landing)).toEqual(all(landing, "200"));
+  expect(upstream.requests.map(({ target }) => target).toSorted()).toEqual([
+    "/app?mode=kiosk&terminal_id=3&display=3",
+    "/app?mode=kiosk&x=1&terminal_id=3&display=3",
+  ]);
 });

@@ -212,6 +212,25 @@ test("a script that refuses without wanting the body is not preceded by a 100", 
   }
 });
 
+test("a body that comes without waiting for the 100 arrives whole, and the next request behind it too", async () => {
+  const faults = await startFaultEdge();
+  for (const route of faults.routes) {
+    const client = await rawClient(faults.edge.port);
+    const one = head(
+      `POST ${route.path} HTTP/1.1`,
+      `Host: ${route.host}`,
+      "Expect: 100-continue",
+      "Content-Length: 4",
+    );
+    client.send(`${one}body${one}body`);
+    client.send(head(`GET ${route.path} HTTP/1.1`, `Host: ${route.host}`, "Connection: close"));
+    const statuses = readAnswers(await client.closed(15_000)).map(({ status }) => status);
+    const finals = statuses.filter((status) => status >= 200);
+    expect([route.name, finals]).toEqual([route.name, [200, 200, 200]]);
+    expect(statuses.length - finals.length).toBeLessThanOrEqual(2);
+  }
+}, 40_000);
+
 test("an early final answer of the service reaches a client that is still sending", async () => {
   const faults = await startFaultEdge(undefined);
   const upstream = faults.upstream;
