@@ -292,3 +292,93 @@ test("a script that fails behind its head cuts its client, and a failing handsha
   );
   expect(readAnswers(good)[0]?.status).toBe(200);
 }, 40_000);
+
+test("a body where none may be goes to nobody: HEAD, 204 and 304 from a careless service", async () => {
+  const faults = await startFaultEdge((request) => {
+    const name = request.target.split("?", 1).join();
+    if (name.endsWith("/good")) {
+      return `${head("HTTP/1.1 200 OK", "Content-Length: 4")}good`;
+    }
+    const status = name.endsWith("/204") ? 204 : name.endsWith("/304") ? 304 : 200;
+    const evil = `${head("HTTP/1.1 200 OK", "Content-Length: 4")}evil`;
+    return `${head(`HTTP/1.1 ${status} Odd`, `Content-Length: ${evil.length}`)}${evil}`;
+  });
+  for (const prefix of ["/plain", "/pass", "/piped"]) {
+    const client = await rawClient(faults.edge.port);
+    const ask = (method: string, path: string) =>
+      head(`${method} ${prefix}${path} HTTP/1.1`, `Host: ${faults.edge.host("terminal-1")}`);
+    for (const [method, path, status] of [
+      ["HEAD", "/x", 200],
+      ["GET", "/204", 204],
+      ["GET", "/304", 304],
+    ] as const) {
+      const before = client.received().length;
+      client.send(ask(method, path) + ask("GET", "/good"));
+      await client.waitFor(new RegExp(`^[^]{${before}}[^]*good$`), 10_000);
+      const text = client.received().slice(before);
+      expect([
+        prefix,
+        path,
+        [...text.matchAll(/HTTP\/1\.1 ([0-9]+)/g)].map((m) => Number(m[1])),
+      ]).toEqual([prefix, path, [status, 200]]);
+      expect(text).not.toContain("evil");
+    }
+    client.socket.destroy();
+  }
+}, 30_000);
+
+test("a client that closed its sending side behind a complete request still gets its answer", async () => {
+  const faults = await startFaultEdge((_request, socket) => {
+    setTimeout(() => socket.write(`${head("HTTP/1.1 200 OK", "Content-Length: 4")}late`), 1500);
+    return null;
+  });
+  await Promise.all(
+    ways(faults.routes).flatMap((route) =>
+      ["1.1", "1.0"].map(async (version) => {
+        const client = await rawClient(faults.edge.port);
+        client.send(
+          head(`POST ${route.path} HTTP/${version}`, `Host: ${route.host}`, "Content-Length: 4") +
+            "body",
+        );
+        client.end();
+        const answers = readAnswers(await client.closed(15_000)).filter(
+          ({ status }) => status >= 200,
+        );
+        expect([route.name, version, answers.map(({ status, body }) => [status, body])]).toEqual([
+          route.name,
+          version,
+          [[200, "late"]],
+        ]);
+      }),
+    ),
+  );
+}, 30_000);
+
+test("chunk extensions and trailers without end are refused, and no message arrives", async () => {
+  const faults = await startFaultEdge();
+  const { edge, upstream } = faults;
+  for (const tail of [
+    `3;${"x".repeat(100_000)}\r\nabc\r\n0\r\n\r\n`,
+    "3;x\r\nabc\r\n".repeat(20_000),
+    `3\r\nabc\r\n0\r\n${"X: y\r\n".repeat(20_000)}\r\n`,
+    `3\r\nabc\r\n0\r\nX: ${"y".repeat(100_000)}\r\n\r\n`,
+    `${"0".repeat(100_000)}3\r\nabc\r\n0\r\n\r\n`,
+  ]) {
+    const client = await rawClient(edge.port);
+    client.send(
+      head(
+        "POST /plain HTTP/1.1",
+        `Host: ${edge.host("terminal-1")}`,
+        "Transfer-Encoding: chunked",
+      ) + tail,
+    );
+    client.end();
+    const text = await client.closed(10_000);
+    expect([tail.slice(0, 8), readAnswers(text).filter(({ status }) => status === 200)]).toEqual([
+      tail.slice(0, 8),
+      [],
+    ]);
+    client.socket.destroy();
+  }
+  expect(upstream.requests).toEqual([]);
+});
