@@ -3,6 +3,7 @@ import { dirname, join } from "node:path";
 import { afterAll, beforeAll, describe, test } from "vitest";
 import WebSocket from "ws";
 import type { Answer } from "../support/ask.ts";
+import { startGateway } from "../support/agent-gateway.ts";
 import { stdioServer } from "../support/agent-mcp-server.ts";
 import {
   detailsOf,
@@ -460,6 +461,52 @@ describe("hooks", () => {
     ]);
   });
 });
+
+test("what fails inside is 500 without its cause, and a failed check runs nothing", async ({
+  expect,
+}) => {
+  const gateway = await startGateway({
+    hooks: { beforeTool: () => Promise.reject(new Error("a secret cause")) },
+  });
+  const call = { params: { cmd: "touch made" }, allow_mutations: true };
+  const run = await gateway.run("bash", call);
+  expect([run.status, run.json["code"]]).toEqual([500, "internal_error"]);
+  expect(run.text).not.toContain("secret");
+  const streamed = await gateway.call("POST", "/api/v1/agent/tools/bash/stream", { body: call });
+  expect(streamed.text).toMatch(
+    /^event: start\n.*\n\nevent: error\n.*internal_error.*\n\nevent: end\n/,
+  );
+  const session = await gateway.createSession();
+  // the slot is given back
+  for (let i = 0; i < 2; i++) {
+    expect((await gateway.runIn(session, "bash", call)).status).toBe(500);
+  }
+  expect(existsSync(join(gateway.project, "made"))).toBe(false);
+});
+
+test(
+  "more tools at once than there are places for are told to come back",
+  { timeout: 30_000 },
+  async ({ expect }) => {
+    const leave = new AbortController();
+    const gateway = await startGateway();
+    const body = { params: { cmd: "sleep 60" }, allow_mutations: true };
+    const running = Array.from({ length: 32 }, () =>
+      gateway
+        .call("POST", "/api/v1/agent/tools/bash/run", { body, signal: leave.signal })
+        .catch(() => null),
+    );
+    await expect.poll(() => gateway.server.status()["executions"], { timeout: 15_000 }).toBe(32);
+    const refused = await gateway.run("list_dir", { params: {} });
+    expect([refused.status, refused.json["code"]]).toEqual([503, "service_unavailable"]);
+    expect(Number(refused.headers["retry-after"])).toBeGreaterThanOrEqual(1);
+    leave.abort();
+    await Promise.all(running);
+    await expect
+      .poll(async () => (await gateway.run("list_dir", { params: {} })).status, { timeout: 15_000 })
+      .toBe(200);
+  },
+);
 
 test(
   "MCP tools are those of the session's trusted servers, and of live sessions only",

@@ -1,6 +1,6 @@
 import { execFile } from "node:child_process";
 import { mkdirSync, utimesSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, test } from "vitest";
 import { HoodyClient } from "../../client/client.ts";
@@ -283,6 +283,43 @@ const EXPECTED: Readonly<Record<string, Json>> = {
   },
   trust: { ok: true, high_risk: false },
 };
+
+test(
+  "the published programs compile against the client",
+  { timeout: 60_000 },
+  async ({ expect }) => {
+    const folder = join(agent.home, "programs");
+    mkdirSync(folder);
+    const root = resolve(import.meta.dirname, "../..");
+    const path = join(root, "client/client.ts");
+    const all = [
+      ...calls.map((source) => source.replace("'hoody-sdk'", JSON.stringify(path))),
+      ...scripts.map(
+        (source) =>
+          `import type { HoodyClient } from ${JSON.stringify(path)};\ndeclare const client: HoodyClient;\n${
+            source.includes("const { job_id }") ? "" : "declare const job_id: string;\n"
+          }${source}\nexport {};`,
+      ),
+    ];
+    all.forEach((source, i) => writeFileSync(join(folder, `program-${i}.mts`), source));
+    const config = {
+      extends: join(root, "test/tsconfig.json"),
+      compilerOptions: {
+        rootDir: "/",
+        typeRoots: [join(root, "node_modules/@types")],
+        noPropertyAccessFromIndexSignature: false,
+        noUnusedLocals: false,
+      },
+      include: [],
+      files: ["empty.mts", ...all.map((_, i) => `program-${i}.mts`)],
+    };
+    writeFileSync(join(folder, "empty.mts"), "export {};");
+    writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(config));
+    const tsc = join(root, "node_modules/.bin/tsc");
+    const { stdout } = await run(tsc, ["-p", folder]).catch((failed: { stdout: string }) => failed);
+    expect(stdout).toBe("");
+  },
+);
 
 async function execute(source: string, session: string, nonce: string): Promise<unknown> {
   const code = substituted(source, session)
