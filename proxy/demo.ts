@@ -33,7 +33,7 @@ const DEMO_HOOK = {
 export async function prepareDemo(dataDir: string, examples: string): Promise<Demo> {
   const remarks: string[] = [];
   const http = await freePort(8080, "the edge", remarks);
-  const control = await freePort(http === 8081 ? 8082 : 8081, "the control API", remarks);
+  const control = await freePort(8081, "the control API", remarks, http);
   const scripts = join(resolve(dataDir), "containers", DEMO_CONTAINER, "scripts");
   copyExamples(examples, join(scripts, "default", "1"));
   const service = await startDemoService();
@@ -101,10 +101,15 @@ export async function storeDemoHook(control: ListenAddress, token: string): Prom
   }
 }
 
-/** `wanted` when nothing listens there, otherwise the next free port, with a remark. */
-async function freePort(wanted: number, what: string, remarks: string[]): Promise<number> {
+/** `wanted` when nothing listens there, otherwise the next free port but `promised`, with a remark. */
+async function freePort(
+  wanted: number,
+  what: string,
+  remarks: string[],
+  promised?: number,
+): Promise<number> {
   for (let port = wanted; port < wanted + 100; port++) {
-    if (await canListen(port)) {
+    if (port !== promised && (await canListen(port))) {
       if (port !== wanted) {
         remarks.push(`  port ${wanted} is taken, ${what} uses ${port}`);
       }
