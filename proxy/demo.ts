@@ -73,7 +73,7 @@ export function demoGreeting(
   const token = join(folder.startsWith("..") ? dataDir : folder, "control-token");
   return [
     `interpose demo: edge on ${addresses.http.host}:${addresses.http.port}, control API on ${control}`,
-    ...remarks,
+    ...(remarks.length === 0 ? [] : [`  ${remarks.join("; ")}`]),
     "  to the service:       curl " + name("terminal-1") + "/hello",
     "  through the hook:     curl -d user=ada " + name("terminal-1") + "/api/login",
     "  a script by itself:   curl " + name("exec-1") + "/short-circuit",
@@ -111,7 +111,7 @@ async function freePort(
   for (let port = wanted; port < wanted + 100; port++) {
     if (port !== promised && (await canListen(port))) {
       if (port !== wanted) {
-        remarks.push(`  port ${wanted} is taken, ${what} uses ${port}`);
+        remarks.push(`port ${wanted} is taken, ${what} uses ${port}`);
       }
       return port;
     }
