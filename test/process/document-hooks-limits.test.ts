@@ -222,6 +222,18 @@ test("projects have no hooks, and other writes carry none", async () => {
   const empty = await edge.api("PUT", path, { ...bulk, hooks: {} }, made.etag ?? "");
   expect(empty.status).toBe(200);
   expect(await idsOf("notes")).toHaveLength(1);
+  // They are stored in that document all the same.
+  const read = await edge.api("GET", path);
+  expect(read.body.data).toMatchObject({ hooks: { notes: [RULE] }, etag: read.etag });
+  // A filter names groups of the container's own document.
+  const shared = `${project}/permissions/groups/shared/ip`;
+  expect((await edge.api("PUT", shared, { range: "10.0.0.0/8" }, "file:v0")).status).toBe(200);
+  const filtered = { ...RULE, applies_to: { groups: ["shared"] } };
+  const unknown = await edge.api("POST", `${HOOKS}/notes`, filtered, await version());
+  expect(unknown.status).toBe(422);
+  expect((await edge.api("DELETE", `${project}/permissions`, undefined, "file:v1")).status).toBe(
+    200,
+  );
   await edge.api("DELETE", `${HOOKS}/notes`, undefined, await version());
 });
 
