@@ -48,6 +48,35 @@ function substituted(sample: string, session: string): string {
 /** Paths at which the document shows a curl line, and what its own answer example has at the top. */
 const curls = [...TOOLS.matchAll(/```bash\n(curl [\s\S]*?)\n```/g)].map((match) => match[1] ?? "");
 
+/** Where a published answer has something that ours has not, or has with another type; lists are compared by their first entry. */
+function lacking(published: unknown, ours: unknown, path = ""): string[] {
+  if (Array.isArray(published)) {
+    const [first] = published as unknown[];
+    const [one] = Array.isArray(ours) ? (ours as unknown[]) : [];
+    return Array.isArray(ours)
+      ? one === undefined
+        ? []
+        : lacking(first, one, `${path}[]`)
+      : [path];
+  }
+  if (typeof published === "object" && published !== null) {
+    return typeof ours !== "object" || ours === null
+      ? [path]
+      : Object.entries(published).flatMap(([key, value]) =>
+          // a schema is the tool's own
+          key === "properties" ? [] : lacking(value, (ours as Json)[key], `${path}.${key}`),
+        );
+  }
+  return typeof published === typeof ours ? [] : [path];
+}
+
+/** The answer that the tools' document shows for a curl line: the first block behind the section's "Response". */
+function publishedAnswer(line: string): unknown {
+  const section = TOOLS.slice(0, TOOLS.indexOf(line)).split(/^### /m).at(-1) ?? "";
+  const block = /#### Response[\s\S]*?```json\n([\s\S]*?)```/.exec(section)?.[1];
+  return block === undefined ? {} : JSON.parse(block);
+}
+
 test.for(
   curls.map((line) => [/\/api\/v1\/agent\S*?(?=[?"])/.exec(line)?.[0] ?? "", line] as const),
 )(
@@ -75,6 +104,7 @@ test.for(
     }
     expect(type).toBe("application/json");
     const json = JSON.parse(text) as Json;
+    expect(lacking(publishedAnswer(line), json)).toEqual([]);
     if (path.endsWith("/runAsync")) {
       expect(status).toBe("202");
       expect(json).toEqual({ job_id: expect.stringMatching(/^job_/) as unknown });
@@ -214,6 +244,11 @@ test("the published hook programs run one after the other with what each needs b
       nonce,
     );
     seen.push(method);
+    const section = HOOKS.slice(0, HOOKS.indexOf(source))
+      .split("Section titled “Response”\n")
+      .at(-1);
+    const shownAnswer = /^\{\n[\s\S]*?^\}$/m.exec(section ?? "")?.[0] ?? "{}";
+    expect([method, lacking(JSON.parse(shownAnswer), value)]).toEqual([method, []]);
     expect([method, value]).toMatchObject([method, EXPECTED[method] ?? {}]);
   }
   expect(seen).toEqual(
