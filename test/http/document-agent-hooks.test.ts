@@ -254,6 +254,51 @@ describe("guarded writes", () => {
     expect(unsaid.json).toMatchObject({ ok: true, scope: "project", created: false });
   });
 
+  test("a nonce is for the file that its scope meant, not for what lies there later", async ({
+    expect,
+  }) => {
+    const { cwd, session } = await fresh();
+    const nonce = await agent.nonce(session, "upsert");
+    const elsewhere = join(agent.home, `swapped-${count}`);
+    mkdirSync(elsewhere);
+    symlinkSync(elsewhere, join(cwd, ".hoody"));
+    const put = (used: string) =>
+      agent.call("PUT", "/hooks", {
+        body: { session_id: session, nonce: used, scope: "project", ...HOOK, ...LABELS },
+      });
+    const answer = await put(nonce);
+    expect(outcomeOf(answer)).toEqual([400, "bad_request"]);
+    expect(detailsOf(answer)["field"]).toBe("nonce");
+    expect(existsSync(join(elsewhere, "settings.json"))).toBe(false);
+    // with what is there now it works
+    expect((await put(await agent.nonce(session, "upsert"))).status).toBe(200);
+    expect(existsSync(join(elsewhere, "settings.json"))).toBe(true);
+  });
+
+  test("a closed session's nonces are void, and twenty uses at once are one", async ({
+    expect,
+  }) => {
+    const { session, project } = await fresh();
+    const nonce = await agent.nonce(session, "upsert");
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_, i) =>
+        agent.call("PUT", "/hooks", {
+          body: { session_id: session, nonce, ...HOOK, ...LABELS, command: `echo ${i}` },
+        }),
+      ),
+    );
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(1);
+    expect(answers.filter(({ status }) => status === 400)).toHaveLength(19);
+    const groups = (load(project)["hooks"] as { PreToolUse: { hooks: unknown[] }[] }).PreToolUse;
+    expect(groups.flatMap((group) => group.hooks)).toHaveLength(1);
+    const late = await agent.nonce(session, "delete");
+    await agent.call("POST", `/sessions/${session}/close`);
+    const closed = await agent.call("DELETE", "/hooks", {
+      body: { session_id: session, nonce: late, event: HOOK.event },
+    });
+    expect(outcomeOf(closed)).toEqual([404, "not_found"]);
+  });
+
   test(
     "every lifecycle event is taken, and nothing else",
     { timeout: 20_000 },
