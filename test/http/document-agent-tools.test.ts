@@ -160,6 +160,37 @@ describe("the lists", () => {
     expect(outcomeOf(run)).toEqual([404, "tool_not_found"]);
   });
 
+  test("other methods and paths are told as such, bodies of reads and types of bodies do not matter", async ({
+    expect,
+  }) => {
+    const session = await agent.session();
+    for (const [method, path, allow] of [
+      ["DELETE", "/tools", "GET"],
+      ["POST", "/tools/bash", "GET"],
+      ["GET", "/tools/bash/run", "POST"],
+      ["GET", "/hooks/test", "POST"],
+      ["PATCH", "/hooks", undefined],
+    ] as const) {
+      const answer = await agent.call(method, path);
+      expect([path, ...outcomeOf(answer)]).toEqual([path, 405, "method_not_allowed"]);
+      expect(String(answer.headers["allow"])).toContain(allow ?? "PUT");
+    }
+    for (const path of ["/nothing", "/tools/bash/run/more", "/tools/"]) {
+      expect([path, ...outcomeOf(await agent.call("GET", path))]).toEqual([path, 404, "not_found"]);
+    }
+    const shown = await agent.call("GET", `/hooks?session_id=${session}`, {
+      body: { session_id: "another" },
+    });
+    expect(shown.json["session"]).toBe(session);
+    const plain = await agent.run(
+      "bash",
+      { params: { cmd: "pwd" } },
+      { "content-type": "text/plain" },
+    );
+    expect(plain.status).toBe(200);
+    expect((await agent.call("POST", `/sessions/${session}/cancel`, { raw: "" })).status).toBe(200);
+  });
+
   test("what is not live is not found", async ({ expect }) => {
     const closed = await agent.session();
     expect((await agent.call("POST", `/sessions/${closed}/close`)).json).toEqual({ status: "ok" });
@@ -253,6 +284,34 @@ describe("runs without a session", () => {
       expect(detailsOf(again)["confirm_token"]).not.toBe(token);
     },
   );
+
+  test("a token is for the folder, mode and scope that it was made in", async ({ expect }) => {
+    const call = { params: { path: join(agent.home, "bound.txt"), content: "x" } };
+    const opted = { ...call, allow_mutations: true };
+    const full = { "x-hoody-tool-mode": "full" };
+    const parked = await agent.run("write_file", opted, full);
+    const token = { confirm: true, confirm_token: detailsOf(parked)["confirm_token"] };
+    const elsewhere = join(agent.home, "other-folder");
+    mkdirSync(elsewhere);
+    for (const headers of [
+      {},
+      { ...full, "x-hoody-cwd": elsewhere },
+      { ...full, "x-hoody-dir-scope": "full" },
+      { ...full, "x-hoody-config-dir": elsewhere },
+    ]) {
+      const answer = await agent.run("write_file", { ...opted, ...token }, headers);
+      expect([headers, ...outcomeOf(answer)]).toEqual([headers, 409, "tool_needs_confirmation"]);
+    }
+    const session = await agent.session();
+    const inside = await agent.runIn(session, "write_file", { ...call, ...token });
+    expect(outcomeOf(inside)).toEqual([409, "tool_needs_confirmation"]);
+    expect(existsSync(join(agent.home, "bound.txt"))).toBe(false);
+    // re-issuing with the token is enough
+    expect(outcomeOf(await agent.run("write_file", { ...call, ...token }, full))).toEqual([
+      200,
+      false,
+    ]);
+  });
 
   test("a token without confirm confirms nothing", async ({ expect }) => {
     const call = { params: { path: "unsaid.txt", content: "x" } };
