@@ -6,7 +6,7 @@ import { describe, expect, onTestFinished, test } from "vitest";
 import { LOCAL_CONTAINER, type ExecHostConfig } from "../../exec-host/config.ts";
 import { createManageApi } from "../../exec-host/manage/api.ts";
 import { startExecHostServer } from "../../exec-host/run.ts";
-import type { ExecEndpoint } from "../../dispatcher/envelope.ts";
+import { withDepth, type ExecEndpoint } from "../../dispatcher/envelope.ts";
 import type { ExecPlace } from "../../dispatcher/exec-target.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { sweepRequest } from "../../policy/kernel/fields.ts";
@@ -112,6 +112,28 @@ describe.for([
     expect(upstream.seen[0]?.url).toBe("/@a/b%2Fc?q=%5C");
     expect(Object.keys(upstream.seen[0]?.headers ?? {}).join()).not.toContain("hook");
     await eventually(() => edge.outcomes[0]?.outcome === "forwarded");
+  });
+
+  test("writes a call's depth into what its script sends elsewhere, not into what it forwards", async () => {
+    const subject = await start();
+    const upstream = await startUpstream();
+    await subject.script(
+      "hook.js",
+      `module.exports = async (req, res, metadata) => {
+        const url = 'http://127.0.0.1:${upstream.port}/';
+        await fetch(url);
+        await new Promise((done) => require('http').get(url, (up) => up.resume().on('end', done)));
+        await metadata.hook.fetchUpstream(req, { port: ${upstream.port} });
+        await metadata.hook.forward(req, res);
+      };`,
+    );
+    const edge = await subject.edge({
+      upstreamPort: upstream.port,
+      request: (request) => ({ ...request, fields: withDepth(request.fields, 3) }),
+    });
+    expect((await fetch(edge.origin)).status).toBe(200);
+    const depths = upstream.seen.map(({ headers }) => headers["x-hoody-hook-depth"]);
+    expect(depths).toEqual(["3", "3", "3", undefined]);
   });
 
   test("shows a script what the edge handed over, and nothing of the envelope", async () => {
