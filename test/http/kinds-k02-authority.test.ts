@@ -146,7 +146,11 @@ test("valid names that nothing answers to are 404, each in its own way", async (
 test("every equal spelling of a name meets the same rule, and keeps its spelling upstream", async () => {
   const upstream = await recordingUpstream();
   const edge = await startTestEdge({ upstream: upstream.port });
-  await edge.hook("terminal", { match: { path: "/admin*" }, script: { path: "/gone" } });
+  await edge.hook("terminal", {
+    match: { path: "/admin*" },
+    script: { path: "/gone" },
+    timeout: 20_000,
+  });
   const host = edge.host("terminal-1");
   const port = upstream.port;
   const spellings = [

@@ -83,7 +83,11 @@ const GUARDED = [
 test("no spelling of a guarded path reaches the service", async () => {
   const upstream = await recordingUpstream();
   const edge = await startTestEdge({ upstream: upstream.port });
-  await edge.hook("terminal", { match: { path: "/admin*" }, script: { path: "/gate" } });
+  await edge.hook("terminal", {
+    match: { path: "/admin*" },
+    script: { path: "/gate" },
+    timeout: 20_000,
+  });
   edge.script("gate.js", "module.exports = (req, res) => { res.statusCode = 401; res.end(); };");
   const host = edge.host("terminal-1");
   const plain = GUARDED.map(

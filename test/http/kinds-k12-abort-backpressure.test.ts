@@ -157,7 +157,7 @@ test("a script hears of a client that left, and what it awaits ends", async () =
 }, 40_000);
 
 const PIECE = Buffer.alloc(65_536, "x");
-const ENOUGH = 96 * 1024 * 1024;
+const ENOUGH = 64 * 1024 * 1024;
 
 /** Writes until the socket stays full for a while; resolves with the bytes that it took. */
 async function fill(
@@ -172,7 +172,7 @@ async function fill(
     if (!socket.write(piece)) {
       const drained = await Promise.race([
         once(socket, "drain").then(() => true),
-        new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 700)),
+        new Promise<boolean>((resolve) => setTimeout(() => resolve(false), 500)),
       ]);
       if (!drained) {
         break;
