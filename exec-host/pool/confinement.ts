@@ -69,7 +69,7 @@ export async function detectConfinement(
     ["--user", "--map-current-user", "--pid", "--fork", "--kill-child"],
   ].slice(root ? 0 : 1);
   const [bwrap, setpriv, prlimit, ...unshared] = await Promise.all([
-    works(find("bwrap"), bwrapArgs({ readPaths: [], writePaths: [], cwd: "/", user: null })),
+    works(find("bwrap"), bwrapArgs({ readPaths: [], writePaths: [], cwd: "/", user: null }, root)),
     works(find("setpriv"), setprivArgs(root)),
     // Only where no lower limit is in the way: a worker that asks for more than it may would not start at all.
     works(find("prlimit"), ["--core=0", "--data=unlimited"]),
@@ -137,7 +137,7 @@ export function wrapCommand(confinement: Confinement, request: WrapRequest): Wra
     return { command: args[0] ?? request.command, args: args.slice(1), user };
   }
   if (confinement.kind === "bubblewrap" && bwrap !== null) {
-    args = [bwrap, ...bwrapArgs(request), ...args];
+    args = [bwrap, ...bwrapArgs(request, root), ...args];
   } else if (confinement.kind === "namespace" && unshare !== null) {
     args = [unshare, ...confinement.unshareArgs, ...args];
   }
@@ -168,12 +168,27 @@ const SYSTEM_PATHS = [
   "/etc/localtime",
 ];
 
-function bwrapArgs(request: {
-  readonly readPaths: readonly string[];
-  readonly writePaths: readonly string[];
-  readonly cwd: string;
-  readonly user: { readonly uid: number; readonly gid: number } | null;
-}): string[] {
+/**
+ * Settings of the kernel that root may write by its number alone, without any capability: `core_pattern` there names
+ * a program that the kernel starts outside every namespace. bubblewrap covers them only where it takes them to be
+ * writable, which it does not for `/proc/sys`.
+ */
+const KERNEL_SETTINGS = ["/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs"];
+
+/** Options that make the kernel's settings read-only in a sandbox of root; anybody else cannot write them anyway. */
+export function coverKernelSettings(root: boolean): string[] {
+  return root ? KERNEL_SETTINGS.flatMap((path) => ["--ro-bind-try", path, path]) : [];
+}
+
+function bwrapArgs(
+  request: {
+    readonly readPaths: readonly string[];
+    readonly writePaths: readonly string[];
+    readonly cwd: string;
+    readonly user: { readonly uid: number; readonly gid: number } | null;
+  },
+  root: boolean,
+): string[] {
   const args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"];
   args.push(
     "--die-with-parent",
@@ -182,6 +197,7 @@ function bwrapArgs(request: {
     "/dev",
     "--proc",
     "/proc",
+    ...coverKernelSettings(root),
     "--tmpfs",
     "/tmp",
   );

@@ -1,0 +1,50 @@
+import { describe, expect, test } from "vitest";
+import { startSmallEdge, type SmallEdge } from "../support/exec-edge.ts";
+import { availableConfinements, startHost } from "../support/exec-scripts.ts";
+
+/** What a hostile script of one container tries against the machine and its neighbours. */
+
+const kinds = await availableConfinements();
+const boxed = kinds.filter(({ kind }) => kind === "bubblewrap");
+
+const PROBE = `module.exports = async (req) => {
+  const code = Buffer.from(req.headers["x-code"], "base64").toString();
+  try {
+    const value = await (0, eval)("(async (require, process) => {" + code + "})")(require, process);
+    return { value: value === undefined ? null : value };
+  } catch (error) {
+    return { error: error.code ?? String(error.message) };
+  }
+};`;
+
+async function probe(edge: SmallEdge, code: string): Promise<{ value?: unknown; error?: string }> {
+  const answer = await fetch(edge.origin, {
+    headers: { "x-code": Buffer.from(code).toString("base64") },
+  });
+  return (await answer.json()) as { value?: unknown; error?: string };
+}
+
+async function start(kind: (typeof kinds)[number], changes = {}) {
+  const setup = await startHost(changes, { confinement: kind });
+  await setup.script("a", "hook.js", PROBE);
+  return { ...setup, edge: await startSmallEdge(setup.host) };
+}
+
+const childProcess = { allow: { childProcess: true, read: [], write: [] } };
+
+describe.for(boxed.map((kind) => [kind.kind, kind] as const))("a child under %s", ([, kind]) => {
+  test("cannot write the kernel's settings", async () => {
+    const { edge } = await start(kind, childProcess);
+    // Asked, not tried: a test must not change the machine when it fails.
+    const ask = (path: string): string =>
+      `const r = require("child_process").spawnSync("/bin/sh", ["-c", "test -e ${path} && test -w ${path}"]); return r.status;`;
+    for (const path of [
+      "/proc/sys/kernel/core_pattern",
+      "/proc/sys/kernel/hostname",
+      "/proc/sys/vm/drop_caches",
+      "/proc/sysrq-trigger",
+    ]) {
+      expect(await probe(edge, ask(path)), path).toEqual({ value: 1 });
+    }
+  });
+});
