@@ -1,5 +1,6 @@
 import { accessSync, constants, realpathSync } from "node:fs";
 import type { Clock } from "../../policy/kernel/clock.ts";
+import { coverKernelSettings } from "../pool/confinement.ts";
 import type { FileScope } from "../tools/confinement.ts";
 import { runCommand } from "./process.ts";
 
@@ -63,6 +64,10 @@ export async function detectSandbox(clock: Clock, searchPath: string): Promise<S
   };
 }
 
+const isRoot = process.getuid?.() === 0;
+/** Root could make its mounts writable again; it keeps what it needs to read other users' files. */
+const ONLY_READING = ["--cap-drop", "ALL", "--cap-add", "CAP_DAC_READ_SEARCH"];
+
 /** Everything readable, nothing writable, no process outlives the command. */
 const BASE = [
   "--ro-bind",
@@ -72,6 +77,7 @@ const BASE = [
   "/dev",
   "--proc",
   "/proc",
+  ...(isRoot ? [...coverKernelSettings(true), ...ONLY_READING] : []),
   "--unshare-pid",
   "--unshare-ipc",
   "--die-with-parent",

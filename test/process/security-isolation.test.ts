@@ -1,4 +1,8 @@
 import { describe, expect, test } from "vitest";
+import { runCommand } from "../../exec-host/agent/process.ts";
+import { systemClock } from "../../policy/kernel/clock.ts";
+import { realSandbox } from "../support/agent-gateway.ts";
+import { tempDir } from "../support/exec-pool.ts";
 import { startSmallEdge, type SmallEdge } from "../support/exec-edge.ts";
 import { availableConfinements, startHost } from "../support/exec-scripts.ts";
 
@@ -48,3 +52,34 @@ describe.for(boxed.map((kind) => [kind.kind, kind] as const))("a child under %s"
     }
   });
 });
+
+test.runIf(process.getuid?.() === 0)(
+  "a read-only command line of the agent has no privilege of root but reading",
+  async () => {
+    const sandbox = await realSandbox();
+    if (sandbox.kind === "none") {
+      return; // said by readiness and in the log
+    }
+    const cwd = await tempDir();
+    const scope = { home: cwd, cwd, dirScope: "home" as const, protectedDirs: [] };
+    const outcome = await runCommand(
+      {
+        command:
+          "grep CapEff /proc/self/status; test -w /proc/sys/kernel/core_pattern && echo writable; true",
+        cwd,
+        env: { PATH: "/usr/bin:/bin" },
+        stdin: null,
+        timeoutMs: 20_000,
+        killGraceMs: 0,
+        maxOutputBytes: 4096,
+        keep: "head",
+        mergeOutput: true,
+        launcher: sandbox.launcher(scope, cwd),
+      },
+      systemClock,
+      new AbortController().signal,
+    );
+    // Bit 2 is CAP_DAC_READ_SEARCH.
+    expect(outcome.stdout).toBe("CapEff:\t0000000000000004\n");
+  },
+);
