@@ -9,7 +9,7 @@ import { openChannel } from "./channel.ts";
 import { createDeployments } from "./deployments.ts";
 import { createExecutor } from "./execute.ts";
 import { publishGlobals } from "./globals.ts";
-import { harden } from "./harden.ts";
+import { confineSockets, harden } from "./harden.ts";
 import { HostRequest } from "./host-request.ts";
 import { HostResponse } from "./host-response.ts";
 import { createJournal } from "./journal.ts";
@@ -129,6 +129,12 @@ function listen(message: StartMessage, running: Server): void {
   });
   http.on("error", failStart);
   http.listen(message.socketPath, () => {
+    try {
+      confineSockets(http);
+    } catch (error) {
+      failStart(error);
+      return;
+    }
     channel.send({ type: "ready", version: PROTOCOL_VERSION });
     // What the first calls need is loaded before they come, but after the parent knows that they may.
     setImmediate(warmUp);

@@ -1,3 +1,6 @@
+import { mkdir, readdir } from "node:fs/promises";
+import { constants } from "node:os";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runCommand } from "../../exec-host/agent/process.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
@@ -50,6 +53,53 @@ describe.for(boxed.map((kind) => [kind.kind, kind] as const))("a child under %s"
     ]) {
       expect(await probe(edge, ask(path)), path).toEqual({ value: 1 });
     }
+  });
+});
+
+describe.for(
+  kinds.map((kind) => [`${kind.kind}${kind.setpriv ? " with helpers" : ""}`, kind] as const),
+)("a script under %s", ([, kind]) => {
+  test("makes and reaches unix sockets in its own folders only", async () => {
+    const { edge, dataDir, host } = await start(kind);
+    const policy = join(dataDir, "policy/containers");
+    await mkdir(policy, { recursive: true });
+    const other = await host.endpoint("b");
+    const neighbour = other.origin.kind === "unix" ? other.origin.path : "";
+    const listen = (path: string): string => `
+      const server = require("net").createServer((peer) => peer.end("hello"));
+      await new Promise((ok, no) => server.on("error", no).listen(${JSON.stringify(path)}, ok));
+      await new Promise((ok) => server.close(ok));`;
+    const connect = (path: string): string => `
+      await new Promise((ok, no) => require("net").connect(${JSON.stringify(path)}).on("error", no).on("connect", ok));`;
+    for (const path of [
+      join(policy, "x.json"),
+      join(dataDir, "x"),
+      "../x",
+      "\u0000interpose-test",
+    ]) {
+      expect(await probe(edge, listen(path)), path).toHaveProperty("error");
+    }
+    for (const path of [neighbour, join(dataDir, "x"), "\u0000interpose-test"]) {
+      expect(await probe(edge, connect(path)), path).toMatchObject({
+        error: expect.stringMatching(/^(ERR_ACCESS_DENIED|EACCES)$/),
+      });
+    }
+    // Neither by the runtime's own class behind a connection, however the check is called.
+    const inner = `
+      const handle = await new Promise((ok, no) => { const server = require("net").createServer(); server.on("error", no).listen("own", () => ok(server._handle)); });
+      Object.defineProperty(process.permission, "has", { value: () => true });
+      const Pipe = handle.constructor;
+      return new Pipe(1).bind(${JSON.stringify(join(policy, "y.json"))});`;
+    expect(await probe(edge, inner)).toEqual({ value: -constants.errno.EACCES });
+    expect(await readdir(policy)).toEqual([]);
+    const own = `
+      const net = require("net");
+      const server = net.createServer((peer) => peer.end("hello"));
+      await new Promise((ok, no) => server.on("error", no).listen("mine", ok));
+      const text = await new Promise((ok, no) => net.connect("mine").on("error", no).on("data", (data) => ok(String(data))));
+      server.close();
+      return text;`;
+    expect(await probe(edge, own)).toEqual({ value: "hello" });
   });
 });
 
