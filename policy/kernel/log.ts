@@ -1,4 +1,5 @@
 import { pino, symbols, type DestinationStream, type Logger } from "pino";
+import { safeJsonLine } from "./safe-text.ts";
 import { createLogSink, type LogSink } from "./log-sink.ts";
 
 export type Log = Logger;
@@ -43,18 +44,17 @@ export function createLog(options: LogOptions, destination?: DestinationStream):
     process.on("exit", () => stdout.flushSync());
     return pino(base, stdout);
   }
-  return pino({
-    ...base,
-    transport: {
-      target: "pino-pretty",
-      options: {
-        colorize: true,
-        singleLine: true,
-        translateTime: "HH:MM:ss.l",
-        ignore: "pid,hostname",
-      },
+  // A stream of lines, not a destination by name: lines are made safe to look at before they are taken apart again.
+  const readable = pino.transport({
+    target: "pino-pretty",
+    options: {
+      colorize: true,
+      singleLine: true,
+      translateTime: "HH:MM:ss.l",
+      ignore: "pid,hostname",
     },
-  });
+  }) as DestinationStream;
+  return pino(base, { write: (line) => readable.write(safeJsonLine(line)) });
 }
 
 /**

@@ -12,7 +12,7 @@ import {
   type OutputFormat,
   type TableView,
 } from "./output.ts";
-import { safeText } from "./safe-text.ts";
+import { safeText } from "../../policy/kernel/safe-text.ts";
 
 /** Options that every client command takes, before or after its name. */
 export interface GlobalFlags extends ConnectionFlags {

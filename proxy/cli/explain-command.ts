@@ -4,7 +4,7 @@ import { action, addCommand, containerOption } from "./command-kit.ts";
 import { collect, collectList, parseInteger, parsePairs } from "./flags.ts";
 import type { CommandIo } from "./io.ts";
 import { formatCell, formatTable } from "./output.ts";
-import { safeText } from "./safe-text.ts";
+import { safeText } from "../../policy/kernel/safe-text.ts";
 import { scriptText } from "./script-text.ts";
 
 interface ExplainFlags {

@@ -1,5 +1,5 @@
 import { Document, visit } from "yaml";
-import { isSafe, safeLines, safeText } from "./safe-text.ts";
+import { isSafe, safeLines, safeText } from "../../policy/kernel/safe-text.ts";
 
 export const OUTPUT_FORMATS = ["table", "json", "yaml"] as const;
 export type OutputFormat = (typeof OUTPUT_FORMATS)[number];

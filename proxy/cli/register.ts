@@ -5,7 +5,7 @@ import { registerCompletionCommand } from "./completion-command.ts";
 import { registerContainerCommands, registerProjectCommands } from "./container-commands.ts";
 import { registerExplainCommand } from "./explain-command.ts";
 import type { CommandIo } from "./io.ts";
-import { safeText } from "./safe-text.ts";
+import { safeText } from "../../policy/kernel/safe-text.ts";
 import { registerTailCommand } from "./tail-command.ts";
 
 /**

@@ -5,7 +5,7 @@ import { action, addCommand, containerOption, type Invocation } from "./command-
 import { parseInteger } from "./flags.ts";
 import { UsageError, type CommandIo } from "./io.ts";
 import { formatCell, formatJsonLine, formatYaml, type OutputFormat } from "./output.ts";
-import { safeText } from "./safe-text.ts";
+import { safeText } from "../../policy/kernel/safe-text.ts";
 
 interface TailFlags {
   readonly container: string;

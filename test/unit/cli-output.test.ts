@@ -9,7 +9,7 @@ import {
   formatTable,
   formatYaml,
 } from "../../proxy/cli/output.ts";
-import { safeText } from "../../proxy/cli/safe-text.ts";
+import { safeText } from "../../policy/kernel/safe-text.ts";
 
 const HOSTILE = "\u001b[2J\u009b31m\u0007\r\nnext\u007f\u202eabc\u2028\u0000";
 /** Anything a terminal could take for an order, line feeds apart. */

@@ -22,6 +22,29 @@ export function safeLines(text: string): string {
     .replaceAll(UNSAFE, (character) => (character === "\n" ? "\n" : unicodeEscape(character)));
 }
 
+/** Text parts between the stacks of errors, whose line ends are shown (and indented) as such. */
+const STACK = /("stack":"(?:[^"\\]|\\.)*")/;
+const ESCAPES = /\\(?:u[0-9a-fA-F]{4}|.)/g;
+
+/**
+ * A line of JSON whose strings show unsafe characters instead of having them, so that whoever parses and prints it
+ * need not care. Line feeds stay in `stack` members alone.
+ */
+export function safeJsonLine(line: string): string {
+  return line
+    .split(STACK)
+    .map((part, at) =>
+      part.replaceAll(ESCAPES, (escape) => {
+        const isKept = escape === '\\"' || escape === "\\\\" || escape === "\\/";
+        return isKept || (escape === "\\n" && at % 2 === 1) ? escape : `\\${escape}`;
+      }),
+    )
+    .join("")
+    .replaceAll(UNSAFE, (character) =>
+      character === "\n" ? "\n" : `\\${unicodeEscape(character)}`,
+    );
+}
+
 function escapeCharacter(character: string): string {
   const code = character.charCodeAt(0);
   return code <= 0xff ? `\\x${code.toString(16).padStart(2, "0")}` : unicodeEscape(character);
