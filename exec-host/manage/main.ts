@@ -120,6 +120,9 @@ async function stream(
   file: string,
   follow: boolean,
 ): Promise<void> {
+  if (res.destroyed) {
+    return; // left while the file was looked for: no `close` will come any more to give the place back
+  }
   if (streams >= MAX_STREAMS) {
     throw new ManageError(503, "OVERLOADED", "Too many log streams are open");
   }
