@@ -14,6 +14,7 @@ import { refusal } from "./answer.ts";
 import { upstreamLimits } from "./config-views.ts";
 import type { Config, ListenAddress } from "./config.ts";
 import { BUDGET_SPENT, type RequestContext } from "./context.ts";
+import { isCrossSite } from "./cross-site.ts";
 import { type Destination, portOf } from "./destination.ts";
 import type { InnerService } from "./inner-service.ts";
 import type { Finisher } from "./finish.ts";
@@ -239,6 +240,10 @@ export function createRouter(deps: RouterDeps): Router {
     const target = joinTarget(route.target.path, route.target.query);
     const call = { exchange, fields, target, clientAddress, container, ...to };
     if (deps.management.owns(route.target.path)) {
+      if (isCrossSite(exchange)) {
+        finisher.refuse(context, refusal("FORBIDDEN"));
+        return;
+      }
       deps.management
         .handle({ ...call, admitted: context.granting.size > 0 })
         .then((status) => finisher.finish(context, status === 0 ? "client_gone" : "passed", status))
@@ -277,6 +282,11 @@ export function createRouter(deps: RouterDeps): Router {
         context.hook =
           selection.rule === null ? null : { ruleId: selection.rule.id, auditId: "none" };
         finisher.refuse(context, refusal(selection.code));
+        return;
+      }
+      // Before a hook, too: what it forwards comes to the gateway as the visitor's own wish.
+      if (route.destination.endpoint.kind === "agent" && isCrossSite(context.exchange)) {
+        finisher.refuse(context, refusal("FORBIDDEN"));
         return;
       }
       if (selection.kind === "dispatch") {
