@@ -135,6 +135,7 @@ export async function createExecHost(
         detail: [
           ...failing.map(({ container, detail }) => `container ${container}: ${detail}`),
           ...(root ? [] : ineffectiveUsers(deps.containers())),
+          ...unboundChildren(deps.containers(), confinement),
           ...confinement.open,
         ],
       };
@@ -152,6 +153,20 @@ function ineffectiveUsers(containers: ReadonlyMap<string, ExecContainer>): strin
   return [...containers]
     .filter(([, entry]) => entry.user !== null)
     .map(([id]) => `container ${id}: exec.user has no effect, this process is not root`);
+}
+
+/** Where `exec.allow.childProcess` gives more than its name says: the permission model ends at the runtime. */
+function unboundChildren(
+  containers: ReadonlyMap<string, ExecContainer>,
+  { kind, root }: Confinement,
+): string[] {
+  return [...containers].flatMap(([id, { allow, user }]) => {
+    if (!allow.childProcess || kind === "bubblewrap") {
+      return [];
+    }
+    const whose = root && user !== null ? `user ${user}` : "this process";
+    return [`container ${id}: programs that its scripts start may do all that ${whose} may`];
+  });
 }
 
 /** A management process gets the same folders and user, and limits of its own. Unchanged entries stay the same object. */

@@ -131,7 +131,7 @@ function canListen(port: number): Promise<boolean> {
 
 /** Each example becomes `<name>.js`; files that are there stay as the user left them. */
 function copyExamples(examples: string, target: string): void {
-  mkdirSync(target, { recursive: true });
+  mkdirSync(target, { recursive: true, mode: 0o700 });
   for (const name of existsSync(examples) ? readdirSync(examples) : []) {
     const source = join(examples, name, "script.js");
     const copy = join(target, `${name}.js`);

@@ -33,7 +33,7 @@ async function serve(start: StartMessage): Promise<void> {
     container: start.containerId,
   });
   const clock = systemClock;
-  await mkdir(start.home, { recursive: true });
+  await mkdir(start.home, { recursive: true, mode: 0o700 });
   await mkdir(start.dataDir, { recursive: true, mode: 0o700 });
   const sandbox = await detectSandbox(clock, start.env["PATH"] ?? "");
   if (sandbox.kind === "none") {

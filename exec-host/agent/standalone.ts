@@ -123,7 +123,7 @@ export async function startAgentHost(
   env: Readonly<Record<string, string>>,
 ): Promise<AgentHost> {
   const { clock, log } = deps;
-  await mkdir(config.home, { recursive: true });
+  await mkdir(config.home, { recursive: true, mode: 0o700 });
   await mkdir(join(config.dataDir, "agent"), { recursive: true, mode: 0o700 });
   const sandbox = await detectSandbox(clock, env["PATH"] ?? "");
   if (sandbox.kind === "none") {

@@ -306,7 +306,7 @@ function orRemove<T>(folder: string, make: () => T): T {
 /** A scripts root that is not there yet is made, so that the first script can be written into it. */
 function makeScriptsRoot(folder: string, user: { uid: number; gid: number } | null): string {
   try {
-    const made = mkdirSync(folder, { recursive: true, mode: 0o755 });
+    const made = mkdirSync(folder, { recursive: true, mode: 0o750 });
     if (made !== undefined && user !== null) {
       chownSync(folder, user.uid, user.gid);
     }
