@@ -15,9 +15,6 @@ export type AnswerOf<N extends OperationName> = Operations[N] extends { answer: 
   ? A
   : unknown;
 
-/** The `data` member of an operation's answer. */
-export type DataOf<N extends OperationName> = AnswerOf<N> extends { data: infer D } ? D : unknown;
-
 /** What else a call may carry. */
 export interface CallOptions {
   /** Ends the call; it rejects with the signal's reason. */

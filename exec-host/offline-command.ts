@@ -84,7 +84,7 @@ function isFailure(exchange: OfflineExchange): boolean {
 }
 
 /** The exchange as text: the request, what the service got, the log, the answer. */
-export function formatExchange(exchange: OfflineExchange): string {
+function formatExchange(exchange: OfflineExchange): string {
   const { request } = exchange;
   const lines = [
     `> ${request.method} ${request.path}`,

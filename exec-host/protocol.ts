@@ -16,7 +16,7 @@ export const PROTOCOL_VERSION = 1;
 export const CHANNEL_FD = 3;
 
 /** Longest line either side accepts, in bytes without its newline. The receiver ends a peer that sends more. */
-export const MAX_MESSAGE_BYTES = 262_144;
+const MAX_MESSAGE_BYTES = 262_144;
 
 /** Most entries of one `logs` or `executions` message. */
 export const MAX_BATCH = 200;

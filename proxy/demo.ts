@@ -5,8 +5,8 @@ import { join, relative, resolve } from "node:path";
 import type { ListenAddress } from "./config.ts";
 
 /** Ids of the demo container; any 24 hex characters would do. */
-export const DEMO_PROJECT = "67e89abc123def456789abcd";
-export const DEMO_CONTAINER = "890abcdef12345678901cdef";
+const DEMO_PROJECT = "67e89abc123def456789abcd";
+const DEMO_CONTAINER = "890abcdef12345678901cdef";
 const DOMAIN = "containers.localhost";
 
 export interface Demo {

@@ -136,7 +136,7 @@ export function portOf(container: Pick<ContainerConfig, "ports">, service: Servi
 }
 
 /** The service that owns a port of a container: the first in the service table (decision 27). */
-export function portOwner(container: Pick<ContainerConfig, "ports">, port: number): Service | null {
+function portOwner(container: Pick<ContainerConfig, "ports">, port: number): Service | null {
   return SERVICES.find((service) => portOf(container, service) === port) ?? null;
 }
 

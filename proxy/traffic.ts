@@ -43,7 +43,7 @@ export interface Traffic {
 }
 
 /** How many edge processes a configuration asks for. */
-export function workerCount(config: Config): number {
+function workerCount(config: Config): number {
   return config.workers === "auto" ? availableParallelism() : config.workers;
 }
 

@@ -30,7 +30,7 @@ export interface Decision {
 }
 
 /** Decisions kept per session. */
-export const MAX_DECISIONS = 256;
+const MAX_DECISIONS = 256;
 
 /** A session's last decisions, oldest first. */
 export interface DecisionLog {

@@ -32,7 +32,7 @@ export interface EventStream {
 }
 
 /** Events kept for late readers. */
-export const RING_SIZE = 1024;
+const RING_SIZE = 1024;
 /** Bytes kept at most; an event is never cut. */
 const RING_BYTES = 4 * 1024 * 1024;
 

@@ -8,7 +8,7 @@ export const WRITE_OPS = ["upsert", "delete", "toggle", "set_disabled", "rules_s
 export type WriteOp = (typeof WRITE_OPS)[number];
 
 /** How long a nonce lives. */
-export const NONCE_TTL_MS = 300_000;
+const NONCE_TTL_MS = 300_000;
 const MAX_OPEN_PER_SESSION = 64;
 
 /** What a nonce allows: one write of one kind, through one session, to one file. */

@@ -91,7 +91,7 @@ export function errorAnswer(error: AgentError, retryAfterSeconds?: number): Resp
 }
 
 /** Turns anything thrown into an answer; what is not an AgentError is logged and becomes `internal_error`. */
-export function toErrorAnswer(error: unknown, log: Log): Response {
+function toErrorAnswer(error: unknown, log: Log): Response {
   if (error instanceof AgentError) {
     return errorAnswer(error);
   }

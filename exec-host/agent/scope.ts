@@ -35,7 +35,7 @@ const REALM = /^(?:global|[0-9a-f]{24})$/;
 const MAX_PATH_LENGTH = 4096;
 
 /** True for `global` or 24 lower-case hex digits. */
-export function isRealm(value: string): boolean {
+function isRealm(value: string): boolean {
   return REALM.test(value);
 }
 

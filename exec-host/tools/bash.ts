@@ -5,8 +5,8 @@ import { placeCallerPath } from "./confinement.ts";
 import { failed, integer, MAX_RESULT_BYTES, ok, text } from "./tool.ts";
 import type { Tool } from "./tool.ts";
 
-export const BASH_DEFAULT_TIMEOUT_MS = 120_000;
-export const BASH_MAX_TIMEOUT_MS = 600_000;
+const BASH_DEFAULT_TIMEOUT_MS = 120_000;
+const BASH_MAX_TIMEOUT_MS = 600_000;
 
 /** Runs a command line in a process group of its own. */
 export const bashTool: Tool = {

@@ -63,7 +63,7 @@ function occurs(segments: readonly string[], wanted: readonly string[], atEnd: b
  *
  * @returns null for text that is no path (empty, NUL inside, too long).
  */
-export function toAbsolute(scope: Pick<FileScope, "cwd" | "home">, path: string): string | null {
+function toAbsolute(scope: Pick<FileScope, "cwd" | "home">, path: string): string | null {
   if (path === "" || path.includes("\0") || path.length > 4096) {
     return null;
   }
@@ -79,7 +79,7 @@ export function toAbsolute(scope: Pick<FileScope, "cwd" | "home">, path: string)
  *
  * @returns null when links form a loop or a component cannot be read.
  */
-export async function resolveLinks(path: string): Promise<string | null> {
+async function resolveLinks(path: string): Promise<string | null> {
   let pending = path.split("/").filter((segment) => segment !== "" && segment !== ".");
   let at = "/";
   let links = 0;

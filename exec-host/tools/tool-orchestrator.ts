@@ -53,9 +53,7 @@ export const toolOrchestratorTool: Tool = {
 };
 
 /** The inner calls of parameters that fit the schema. */
-export function callsOf(
-  params: JsonObject,
-): { readonly tool: string; readonly params: JsonObject }[] {
+function callsOf(params: JsonObject): { readonly tool: string; readonly params: JsonObject }[] {
   const calls = Array.isArray(params["calls"]) ? (params["calls"] as JsonObject[]) : [];
   return calls.map((call) => ({
     tool: text(call, "tool"),

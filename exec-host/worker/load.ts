@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { dirname, relative } from "node:path";
+import { relative } from "node:path";
 import { parseDirectives, type Directives, type DirectiveWarning } from "../scripts/directives.ts";
 import {
   IMPORT_META,
@@ -264,9 +264,4 @@ async function evaluateEsm(
     default?: unknown;
   };
   return toHandler(name, { default: namespace.default });
-}
-
-/** Folder of a script below the root, `""` for the root itself. */
-export function folderOf(root: string, file: string): string {
-  return relative(root, dirname(file));
 }

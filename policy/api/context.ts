@@ -141,7 +141,7 @@ export async function changeDocument<D extends { readonly version: number }, T, 
 }
 
 /** The answer to an If-Match that is not current. */
-export function staleVersion(version: number): ApiError {
+function staleVersion(version: number): ApiError {
   return new ApiError(
     "PRECONDITION_FAILED",
     `etag_mismatch: the document is at ${formatEtag(version)}`,

@@ -79,7 +79,7 @@ export type Explanation = z.infer<typeof answerSchema>;
  * Says which rule would take a request, and why each other one would not, by the code that decides real requests
  * (decision 41). The given groups count as granting; permissions are not simulated.
  */
-export function explainRequest(policy: CompiledPolicy, request: ExplainRequest): Explanation {
+function explainRequest(policy: CompiledPolicy, request: ExplainRequest): Explanation {
   if (policy.unavailable !== null) {
     return refusal("POLICY_UNAVAILABLE", null, []);
   }

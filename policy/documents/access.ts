@@ -124,8 +124,6 @@ export const GROUP_FIELDS = {
   }),
 } as const;
 
-export type GroupType = keyof typeof GROUP_FIELDS;
-
 /** One configuration of a group: what a request must present (edge-proxy.md 2.2). */
 export const groupConfigSchema = z.discriminatedUnion(
   "type",

@@ -118,7 +118,6 @@ export const aliasStateSchema = z.strictObject({
   enabled: z.boolean({ error: "expected true or false" }),
 });
 
-export type AliasCreate = z.infer<typeof aliasCreateSchema>;
 export type AliasUpdate = z.infer<typeof aliasUpdateSchema>;
 
 /** Whether a program can be reached through an alias: SSH cannot, since it is no HTTP service. */

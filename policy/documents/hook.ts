@@ -10,7 +10,7 @@ export const MAX_RULES_PER_DOCUMENT = 32;
 export const DEFAULT_HOOK_TIMEOUT_MS = 500;
 
 /** Methods that a rule may list. */
-export const HOOK_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"] as const;
+const HOOK_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"] as const;
 
 /** Form of a rule id: a lower-case Crockford ULID. */
 export const HOOK_ID = /^[0-9a-hjkmnp-tv-z]{26}$/;

@@ -9,7 +9,7 @@ import { isJsonObject, isSpecialName, parseStrictJson, StrictJsonError } from ".
 const MAX_BODY_DEPTH = 32;
 
 /** Errors of the control API: status, and the words that go into `error`. */
-export const API_ERRORS = {
+const API_ERRORS = {
   BAD_REQUEST: { status: 400, error: "Bad Request" },
   PORT_REQUIRED: { status: 400, error: "Bad Request" },
   UNAUTHORIZED: { status: 401, error: "Unauthorized" },

@@ -3,7 +3,7 @@ import { InterposeClient } from "../../client/client.ts";
 import { CommandFailure, UsageError, type CommandIo } from "./io.ts";
 
 /** Where the demo and a default configuration serve the control API. */
-export const DEFAULT_BASE_URL = "http://127.0.0.1:8081";
+const DEFAULT_BASE_URL = "http://127.0.0.1:8081";
 
 /** Flags that say which server a command talks to and as whom. */
 export interface ConnectionFlags {

@@ -98,7 +98,6 @@ export const ackBody = z.object({
   high_risk: z.boolean().optional(),
 });
 
-export type UpsertBody = z.infer<typeof upsertBody>;
 export type ToggleBody = z.infer<typeof toggleBody>;
 export type SetRulesBody = z.infer<typeof setRulesBody>;
 export type TestBody = z.infer<typeof testBody>;

@@ -14,7 +14,7 @@ export const HOOK_EVENTS = [
 export type HookEvent = (typeof HOOK_EVENTS)[number];
 
 /** How one lifecycle hook ended; exactly one word per hook of a raised event. */
-export const HOOK_OUTCOMES = [
+const HOOK_OUTCOMES = [
   "ran",
   "blocked",
   "asked",

@@ -6,7 +6,7 @@
  */
 
 /** Longest pattern. */
-export const MAX_PATTERN_CHARS = 256;
+const MAX_PATTERN_CHARS = 256;
 const MAX_STATES = 1024;
 const MAX_GROUP_DEPTH = 32;
 

@@ -3,7 +3,7 @@ import type { JsonObject } from "../seams.ts";
 import { canonicalJson } from "../settings/canonical-json.ts";
 
 /** Longest canonical JSON of a call's parameters that is shown to the judge. */
-export const MAX_JUDGED_BYTES = 65_536;
+const MAX_JUDGED_BYTES = 65_536;
 /** Kept at each end of a long text field of a writing tool. */
 const END_BYTES = 8192;
 

@@ -36,6 +36,6 @@ export function pickPromptRules(rules: readonly LoadedRule[], agent: string): Pr
 }
 
 /** One line of the block, its end included. */
-export function toPromptLine(rule: LoadedRule): string {
+function toPromptLine(rule: LoadedRule): string {
   return `- [${rule.id}] ${rule.text}\n`;
 }

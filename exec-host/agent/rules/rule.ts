@@ -2,7 +2,7 @@ import type { SettingsLayer } from "../seams.ts";
 import { isObject } from "../settings/canonical-json.ts";
 
 /** What a rule does: the first two are checked before covered calls, the others are advice in the prompt. */
-export const RULE_KINDS = ["limit", "check_in", "guidance", "playbook"] as const;
+const RULE_KINDS = ["limit", "check_in", "guidance", "playbook"] as const;
 export type RuleKind = (typeof RULE_KINDS)[number];
 
 /** Rules of one group (checked, prompt) that a scope holds, and that all loaded scopes together hold. */
@@ -57,7 +57,7 @@ const REMINDER_TAG =
   /(?:<|&lt;?|&#0*60;?|&#x0*3c;?|\\u003c|\\x3c)\s*\/?\s*system[\s_\-\u2010-\u2015\u2212]*reminder/i;
 
 /** True when a text could pass for instructions of the platform once it stands in a prompt. */
-export function spellsReminderTag(text: string): boolean {
+function spellsReminderTag(text: string): boolean {
   return REMINDER_TAG.test(text.normalize("NFKC"));
 }
 

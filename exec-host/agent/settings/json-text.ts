@@ -18,7 +18,7 @@ interface Scan {
 }
 
 /** Deepest nesting of a settings file; more is refused before anything recursive touches it. */
-export const MAX_JSON_DEPTH = 64;
+const MAX_JSON_DEPTH = 64;
 
 /** True when `text` nests deeper than `MAX_JSON_DEPTH`. Linear, without recursion; `text` need not be valid. */
 export function isTooDeep(text: string): boolean {

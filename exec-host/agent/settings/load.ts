@@ -12,7 +12,7 @@ import type { SettingsPlace, SettingsPlaces } from "./places.ts";
 import { readWholeFile } from "./read-file.ts";
 
 /** Budget of one rules check where no file says another. */
-export const DEFAULT_RULES_TIMEOUT_MS = 3000;
+const DEFAULT_RULES_TIMEOUT_MS = 3000;
 
 /** A hook with the file it came from. */
 export interface LoadedHook extends StoredHook {

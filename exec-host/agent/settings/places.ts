@@ -35,7 +35,7 @@ export interface SettingsPlaces {
 }
 
 /** The profile folder of a realm. */
-export function profileFolder(home: string, realm: string): string {
+function profileFolder(home: string, realm: string): string {
   return realm === "global" ? join(home, FOLDER) : join(home, FOLDER, "realms", realm);
 }
 
@@ -93,7 +93,7 @@ export async function findPlaces(scope: SettingsScope): Promise<SettingsPlaces> 
  * Resolves as much of a path as exists. A dangling link stays unresolved: opening it without following links then
  * fails.
  */
-export async function realLocation(path: string): Promise<string> {
+async function realLocation(path: string): Promise<string> {
   let head = path;
   let tail = "";
   for (;;) {

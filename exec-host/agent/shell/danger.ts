@@ -122,7 +122,7 @@ function unclearRemove(args: readonly Word[]): Danger | null {
 }
 
 /** True for the root, its direct children, the home, and every folder the home lies in; for globs, what they can reach. */
-export function isRootLike(word: Word, place: Place): boolean {
+function isRootLike(word: Word, place: Place): boolean {
   if (word.dynamic && !word.text.startsWith("/") && !word.text.startsWith("$HOME")) {
     return false;
   }
