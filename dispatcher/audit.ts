@@ -2,6 +2,7 @@ import type { Clock, Timer } from "../policy/kernel/clock.ts";
 import { newUuid } from "../policy/kernel/ids.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
+import type { AuditRow } from "../policy/store/audit-store.ts";
 import type { DispatchOutcomeName } from "./envelope.ts";
 
 /** What is known of a dispatch when it begins. */
@@ -19,24 +20,9 @@ export interface AuditStart {
   readonly script: string;
 }
 
-/** One dispatch as stored and listed (decision 40). */
-export interface AuditRecord {
-  readonly audit_id: string;
-  /** RFC 3339, when the dispatch began. */
-  readonly ts: string;
-  readonly project: string;
-  readonly container: string;
-  readonly service: string;
-  readonly hook_id: string;
-  readonly method: string;
-  readonly path: string;
-  readonly client_ip: string;
-  readonly matched_groups: readonly string[];
-  readonly script: string;
+/** One dispatch as we store it. Rows that are read back may be older and know less. */
+export interface AuditRecord extends AuditRow {
   readonly outcome: DispatchOutcomeName;
-  readonly status: number;
-  readonly duration_ms: number;
-  /** ms that the script waited for heads of its services; null when it asked none, or none answered. */
   readonly upstream_ms: number | null;
 }
 
@@ -54,6 +40,7 @@ export interface AuditSink {
   append(records: readonly AuditRecord[]): Promise<void>;
 }
 
+/** What {@link createAudit} builds on. */
 export interface AuditDeps {
   readonly sink: AuditSink;
   readonly clock: Clock;
@@ -61,10 +48,14 @@ export interface AuditDeps {
   readonly log: Log;
 }
 
+/** Bounds of the audit queue. */
 export interface AuditOptions {
   /** Records that may be open or waiting to be written. */
   readonly maxQueue: number;
 }
+
+/** Records of about a kilobyte each: one MiB at most. */
+export const DEFAULT_AUDIT_OPTIONS: AuditOptions = { maxQueue: 1024 };
 
 /** Best-effort record of dispatches: nothing here makes a request wait (edge-proxy.md 7.2). */
 export interface Audit {
@@ -83,7 +74,7 @@ const BATCH = 256;
 /** Records are gathered for this long: one append per record would cost more than the dispatch itself. */
 const GATHER_MS = 50;
 
-export function createAudit(deps: AuditDeps, options: AuditOptions = { maxQueue: 1024 }): Audit {
+export function createAudit(deps: AuditDeps, options: AuditOptions = DEFAULT_AUDIT_OPTIONS): Audit {
   const { sink, clock, metrics, log } = deps;
   const open = new Map<string, AuditStart & { readonly at: number }>();
   const waiting: AuditRecord[] = [];

@@ -7,7 +7,7 @@ import type { Log } from "../kernel/log.ts";
 /** One dispatch as stored (decision 40). `outcome` is one of the words of contract.md 5. */
 export interface AuditRow {
   readonly audit_id: string;
-  /** RFC 3339. */
+  /** RFC 3339, when the dispatch began. */
   readonly ts: string;
   readonly project: string;
   readonly container: string;
@@ -22,10 +22,11 @@ export interface AuditRow {
   readonly outcome: string;
   readonly status: number;
   readonly duration_ms: number;
-  /** ms that the script waited for heads of its services; null or absent when it asked none. */
+  /** ms that the script waited for heads of its services; null or absent when it asked none, or none answered. */
   readonly upstream_ms?: number | null;
 }
 
+/** Which page of a container's records is wanted. */
 export interface AuditQuery {
   readonly container: string;
   readonly limit: number;
@@ -33,6 +34,7 @@ export interface AuditQuery {
   readonly after: string | null;
 }
 
+/** One page of records. */
 export interface AuditPage {
   /** Newest first. */
   readonly records: readonly AuditRow[];
@@ -50,6 +52,7 @@ export interface AuditStore {
   close(): Promise<void>;
 }
 
+/** Where records are kept, how long and how many. */
 export interface AuditStoreOptions {
   readonly dataDir: string;
   /** How long records are kept, in days. */
