@@ -5,6 +5,8 @@ import { isJsonObject } from "../kernel/strict-json.ts";
 /** Most rules of one service, and of one container document (edge-proxy.md 6.1). */
 export const MAX_RULES_PER_SERVICE = 8;
 export const MAX_RULES_PER_DOCUMENT = 32;
+/** Longest deadline of a rule, in ms. */
+export const MAX_TIMEOUT_MS = 30_000;
 
 /** Deadline of a rule without `timeout`, in ms. */
 export const DEFAULT_HOOK_TIMEOUT_MS = 500;
@@ -132,11 +134,11 @@ const scriptSchema = z.strictObject(
   { error: strict("an object with path, and optionally subdomain and execId") },
 );
 
-const TIMEOUT_RULE = "a whole number of milliseconds from 1 to 30000";
+const TIMEOUT_RULE = `a whole number of milliseconds from 1 to ${MAX_TIMEOUT_MS}`;
 const timeoutSchema = z
   .int({ error: allowed(TIMEOUT_RULE) })
   .min(1, { error: allowed(TIMEOUT_RULE) })
-  .max(30_000, {
+  .max(MAX_TIMEOUT_MS, {
     error: allowed(TIMEOUT_RULE),
   });
 
