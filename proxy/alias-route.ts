@@ -10,9 +10,7 @@ import type { HostSpace, NamedHost } from "./hostname.ts";
  * Requests through an alias (edge-proxy.md 4.3). An alias only renames: permissions, hooks and logs are those of the
  * container's own host that it stands for.
  *
- * Custom domains (4.4) point at an alias by CNAME. Nothing in the configuration or in the alias records names them,
- * and asking the DNS about whatever stands in a Host field would let strangers make the edge send queries and steer the
- * answer. So a host outside our own names is not served: 404.
+ * Custom domains (4.4) lead to an alias by CNAME (`custom-domains.ts`) and are served as that alias is.
  */
 
 /** What routing needs of a stored alias (edge-proxy.md 4.2). */

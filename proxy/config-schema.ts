@@ -157,6 +157,34 @@ function byKind<E extends z.ZodType, R extends z.ZodType>(embedded: E, remoteFor
 export const execSchema = byKind(execEmbedded, remote(7700));
 export const agentSchema = byKind(agentEmbedded, remote(7800).omit({ manage: true }));
 
+/** What custom domains look like when they are on; `off` is a word of its own beside it. */
+export const customDomainsSchema = z.strictObject({
+  /** null: the system's. */
+  resolvers: z
+    .array(
+      text(
+        '"address:port" with an IP address, IPv6 in brackets, and a port from 1 to 65535',
+        (v) => {
+          const at = parseListen(v);
+          return at !== null && isIP(at.host) !== 0 && at.port > 0;
+        },
+      ),
+    )
+    .min(1)
+    .max(8)
+    .nullable()
+    .default(null),
+  timeoutMs: integer(50, 10_000).default(500),
+  maxPerSecond: integer(1, 10_000).default(20),
+});
+
+const customDomains = z
+  .union([z.literal("off"), z.literal(false), customDomainsSchema], {
+    error: (i) => `expected "off" or {resolvers, timeoutMs, maxPerSecond}, found ${found(i.input)}`,
+  })
+  .transform((v) => (v === false ? ("off" as const) : v))
+  .default("off");
+
 const container = z.strictObject({
   project: text("24 lower-case hex characters", (v) => HEX24.test(v)),
   container: text("24 lower-case hex characters", (v) => HEX24.test(v)),
@@ -225,6 +253,7 @@ export const configSchema = z.strictObject({
     .prefault({}),
   trustedProxies: z.array(cidr()).default([]),
   proxyProtocol: choice(["off", "accept"]).default("off"),
+  customDomains,
   limits: limits.prefault({}),
   log: z
     .strictObject({

@@ -7,6 +7,7 @@ import {
   agentSchema,
   configSchema,
   crossIssues,
+  customDomainsSchema,
   execSchema,
   parseListen,
 } from "./config-schema.ts";
@@ -112,13 +113,26 @@ function decode(
 function withBranchIssues(error: z.ZodError, value: unknown): Pick<z.ZodError, "issues"> {
   const issues = error.issues.flatMap((issue): z.core.$ZodIssue[] => {
     const last = issue.path.at(-1);
-    if (issue.code !== "invalid_union" || (last !== "exec" && last !== "agent")) {
+    if (
+      issue.code !== "invalid_union" ||
+      (last !== "exec" && last !== "agent" && last !== "customDomains")
+    ) {
       return [issue];
     }
     const entry = issue.path.reduce<unknown>(
       (at, key) => (at as Record<PropertyKey, unknown>)?.[key],
       value,
     );
+    const inside = (schema: z.ZodType | undefined): z.core.$ZodIssue[] => {
+      const result = schema?.safeParse(entry);
+      return result && !result.success
+        ? result.error.issues.map((inner) => ({ ...inner, path: [...issue.path, ...inner.path] }))
+        : [issue];
+    };
+    if (last === "customDomains") {
+      const isObject = typeof entry === "object" && entry !== null && !Array.isArray(entry);
+      return isObject ? inside(customDomainsSchema) : [issue];
+    }
     const kind = (entry as { kind?: unknown } | null)?.kind ?? "embedded";
     const branch = ["embedded", "remote", "none"].indexOf(kind as string);
     if (branch < 0 || typeof entry !== "object" || entry === null) {
@@ -136,10 +150,7 @@ function withBranchIssues(error: z.ZodError, value: unknown): Pick<z.ZodError, "
       ];
     }
     const schema = (last === "exec" ? execSchema : agentSchema).options[branch];
-    const result = schema?.safeParse(entry);
-    return result && !result.success
-      ? result.error.issues.map((inner) => ({ ...inner, path: [...issue.path, ...inner.path] }))
-      : [issue];
+    return inside(schema);
   });
   return { issues };
 }

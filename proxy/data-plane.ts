@@ -168,6 +168,7 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
       certificates?.close();
       await audit.flush();
       budget.close();
+      generation.hosts.close();
       generation.keys.close();
     },
   };

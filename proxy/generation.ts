@@ -11,6 +11,8 @@ import {
   embeddedExecs,
 } from "./config-views.ts";
 import type { Config } from "./config.ts";
+import { createCustomDomains } from "./custom-domains.ts";
+import { createDnsLookup } from "./dns-lookup.ts";
 import { type AliasLookup, type HostResolver, createHostResolver } from "./host-resolver.ts";
 
 /** Everything of the edge that is made from one configuration; a reload makes a new one and swaps the pointer. */
@@ -48,13 +50,21 @@ export function createGeneration(
       ? previous
       : null;
   const keys = kept?.keys ?? createIdentityKeys({ clock, log, fetch }, config.identity);
+  const { customDomains } = config;
+  const domains =
+    customDomains === "off"
+      ? null
+      : createCustomDomains(
+          { lookup: createDnsLookup(customDomains), clock, log },
+          { space: config, ...customDomains },
+        );
   const trusted = createTrustedProxies(config.trustedProxies);
   return {
     config,
     keys,
     embeddedExecs: embeddedExecs(config),
     embeddedAgents: embeddedAgents(config),
-    hosts: createHostResolver(config, aliases, clock),
+    hosts: createHostResolver(config, { aliases, domains, clock }),
     authenticator: kept?.authenticator ?? createAuthenticator({ clock, keys }),
     trusted,
     clientAddress: ({ peer, head }) => clientAddress(peer.address, head.fields, trusted),

@@ -4,6 +4,7 @@ import type { ErrorCode } from "../policy/kernel/errors.ts";
 import type { TargetParts } from "../policy/kernel/target.ts";
 import { type AliasTarget, routeAlias, upstreamHost } from "./alias-route.ts";
 import type { Config } from "./config.ts";
+import { type CustomDomains, isCustomDomain } from "./custom-domains.ts";
 import { type Destination, type Resolution, resolveDestination } from "./destination.ts";
 import { type HostRoute, type InvalidHost, parseHost } from "./hostname.ts";
 
@@ -25,8 +26,14 @@ export type RouteResolution =
   | { readonly kind: "refused"; readonly code: ErrorCode };
 
 export interface HostResolver {
-  /** @param host the Host field as received. */
-  resolve(host: string, target: TargetParts): RouteResolution;
+  /**
+   * A promise only for a custom domain that has to be looked up.
+   *
+   * @param host the Host field as received.
+   */
+  resolve(host: string, target: TargetParts): RouteResolution | Promise<RouteResolution>;
+  /** Ends what is being looked up. */
+  close(): void;
 }
 
 /** The alias of a label, or null; synchronous, because every request of an unknown label asks. */
@@ -38,13 +45,24 @@ const MAX_HOSTS = 10_000;
 const MAX_KEPT_HOST = 255;
 
 /** What a Host spelling means, independent of the rest of the request. */
-type Known = Resolution | { readonly kind: "alias"; readonly name: string };
+type Known =
+  | Resolution
+  | { readonly kind: "alias"; readonly name: string }
+  | { readonly kind: "domain"; readonly domains: CustomDomains; readonly name: string };
+
+const NOT_OURS = { kind: "refused", code: "UNKNOWN_HOST" } as const;
+
+export interface HostResolverDeps {
+  readonly aliases: AliasLookup;
+  /** null: the configuration does not want them. */
+  readonly domains: CustomDomains | null;
+  readonly clock: Clock;
+}
 
 /** Resolves hosts against one configuration. A reload makes a new resolver, so nothing stale is kept. */
 export function createHostResolver(
   config: Config,
-  aliases: AliasLookup,
-  clock: Clock,
+  { aliases, domains, clock }: HostResolverDeps,
 ): HostResolver {
   const known = new LRUCache<string, Known>({ max: MAX_HOSTS });
 
@@ -53,7 +71,9 @@ export function createHostResolver(
       case "invalid":
         return { kind: "refused", code: "BAD_HOST" };
       case "custom":
-        return { kind: "refused", code: "UNKNOWN_HOST" }; // nothing names custom domains, see alias-route.ts
+        return domains !== null && isCustomDomain(name.host, config)
+          ? { kind: "domain", domains, name: name.host }
+          : NOT_OURS;
       case "alias":
         return { kind: "alias", name: name.name };
       default:
@@ -86,7 +106,13 @@ export function createHostResolver(
     };
   }
 
+  /** The alias's record is read after the look-up, so a change of it counts for domains as fast as for itself. */
+  function throughDomain(label: string | null, host: string, target: TargetParts): RouteResolution {
+    return label === null ? NOT_OURS : throughAlias(label, host, target);
+  }
+
   return {
+    close: () => domains?.close(),
     resolve(host, target) {
       let found = known.get(host);
       if (found === undefined) {
@@ -97,6 +123,12 @@ export function createHostResolver(
       }
       if (found.kind === "alias") {
         return throughAlias(found.name, host, target);
+      }
+      if (found.kind === "domain") {
+        const alias = found.domains.alias(found.name);
+        return alias instanceof Promise
+          ? alias.then((label) => throughDomain(label, host, target))
+          : throughDomain(alias, host, target);
       }
       if (found.kind === "refused") {
         return found;

@@ -12,18 +12,19 @@ import type { Authentication, Authenticator } from "./auth/authenticate.ts";
 import { identityFields } from "./auth/identity.ts";
 import { type RequestContext, createContext } from "./context.ts";
 import type { Finisher } from "./finish.ts";
-import type { HostResolver, Route } from "./host-resolver.ts";
+import type { HostResolver, Route, RouteResolution } from "./host-resolver.ts";
 import { toOutgoingFields } from "./outgoing-fields.ts";
 import type { RequestBudget } from "./request-budget.ts";
 import type { Router } from "./router.ts";
 
 /**
  * READ FIRST. The phases of a request in their order, each one call. Everything is synchronous until the first IO:
- * only a policy that is not in the cache, or a claim whose key must be fetched, waits.
+ * only a custom domain that must be looked up, a policy that is not in the cache, or a claim whose key must be fetched
+ * waits.
  */
 export interface PipelineDeps {
   readonly clock: Clock;
-  readonly hosts: HostResolver;
+  readonly hosts: Pick<HostResolver, "resolve">;
   readonly policies: PolicyCache;
   readonly authenticator: Authenticator;
   readonly clientAddress: (exchange: Exchange) => string;
@@ -41,7 +42,7 @@ export function createPipeline(deps: PipelineDeps): (exchange: Exchange) => void
   const refuseSpent = (context: RequestContext): void =>
     finisher.refuse(context, BUDGET_SPENT, "failed");
 
-  /** 1. target, 2. host and destination, then what may have to wait. */
+  /** 1. target, 2. host, then what may have to wait. */
   function begin(exchange: Exchange): void {
     const context = createContext(exchange, deps, refuseSpent);
     budget.enter(context);
@@ -51,22 +52,27 @@ export function createPipeline(deps: PipelineDeps): (exchange: Exchange) => void
         finisher.refuse(context, refused);
         return;
       }
-      const resolution = hosts.resolve(context.host, { path: context.path, query: context.query });
-      if (resolution.kind === "refused") {
-        finisher.refuse(context, refusal(resolution.code));
-        return;
-      }
-      context.route = resolution.route;
-      if (context.isAsterisk) {
-        answerEmpty(exchange);
-        finisher.finish(context, "passed", 200);
-        return;
-      }
-      const { project, container } = resolution.route.destination.container;
-      settle(context, policies.get(project, container), identify);
+      const target = { path: context.path, query: context.query };
+      settle(context, hosts.resolve(context.host, target), locate);
     } catch (cause) {
       finisher.fail(context, cause);
     }
+  }
+
+  /** 2. destination. */
+  function locate(context: RequestContext, resolution: RouteResolution): void {
+    if (resolution.kind === "refused") {
+      finisher.refuse(context, refusal(resolution.code));
+      return;
+    }
+    context.route = resolution.route;
+    if (context.isAsterisk) {
+      answerEmpty(context.exchange);
+      finisher.finish(context, "passed", 200);
+      return;
+    }
+    const { project, container } = resolution.route.destination.container;
+    settle(context, policies.get(project, container), identify);
   }
 
   /** 3. policy, 4. identity. */
@@ -127,6 +133,9 @@ export function createPipeline(deps: PipelineDeps): (exchange: Exchange) => void
     }
     value
       .then((settled) => {
+        if (context.finished) {
+          return; // its budget ran out meanwhile, and it was answered
+        }
         if (context.gone) {
           finisher.finish(context, "client_gone", 0);
         } else {

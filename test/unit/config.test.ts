@@ -42,6 +42,7 @@ test("decodeConfig() fills every default in when only a listener is given", ({ e
     maxConnections: 10_000,
     drainMs: 10_000,
   });
+  expect(config.customDomains).toBe("off");
   expect(config.control.listen).toEqual({ host: "127.0.0.1", port: 8081 });
   expect(config.dataDir).toBe("/srv/interpose/data");
   const container = config.containers.get(CONTAINER);
@@ -111,6 +112,20 @@ test.for([
       ],
     },
     ["/containers/1/container expected a container of its own, found the one of /containers/0"],
+  ],
+  [
+    "a custom domains word that is none",
+    { ...minimal, customDomains: "on" },
+    ['/customDomains expected "off" or {resolvers, timeoutMs, maxPerSecond}, found "on"'],
+  ],
+  [
+    "resolvers without an address, and an unknown key beside them",
+    { ...minimal, customDomains: { resolvers: ["dns.example:53", "[::1]:53", "::1"], ttl: 5 } },
+    [
+      '/customDomains/resolvers/0 expected "address:port" with an IP address, IPv6 in brackets, and a port from 1 to 65535, found "dns.example:53"',
+      '/customDomains/resolvers/2 expected "address:port" with an IP address, IPv6 in brackets, and a port from 1 to 65535, found "::1"',
+      "/customDomains/ttl unknown key",
+    ],
   ],
   [
     "a range that is none",
