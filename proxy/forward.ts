@@ -6,7 +6,7 @@ import type {
   FieldLines,
   ResponseHead,
 } from "../policy/kernel/exchange.ts";
-import { sweepResponse, sweepTrailers } from "../policy/kernel/fields.ts";
+import { sweepTrailers } from "../policy/kernel/fields.ts";
 import {
   UpstreamFailure,
   type AnswerHandler,
@@ -15,6 +15,7 @@ import {
   type OutgoingCall,
   type OutgoingRequest,
 } from "../policy/kernel/http1/types.ts";
+import { passInterim, sweptHead } from "../policy/kernel/relay.ts";
 
 /** One request to pass on. */
 export interface ForwardRequest {
@@ -30,6 +31,7 @@ export interface ForwardRequest {
   readonly limits: OutgoingRequest["limits"];
 }
 
+/** Where the caller takes part in a forward. */
 export interface ForwardHooks {
   /** The final head came and is about to be sent. */
   onHead?(head: ResponseHead): void;
@@ -141,12 +143,8 @@ class Relay implements AnswerHandler {
   }
 
   interim(head: ResponseHead): void {
-    if (head.status !== 100 && !this.#settled) {
-      this.#exchange.sendInterim({
-        status: head.status,
-        reason: head.reason,
-        fields: sweepResponse(head.fields),
-      });
+    if (!this.#settled) {
+      passInterim(this.#exchange, head);
     }
   }
 
@@ -156,11 +154,7 @@ class Relay implements AnswerHandler {
     }
     this.#status = head.status;
     this.#upstreamMs = this.#request.clock.monotonic() - this.#startedAt;
-    const answer: ResponseHead = {
-      status: head.status,
-      reason: head.reason,
-      fields: sweepResponse(head.fields),
-    };
+    const answer = sweptHead(head);
     try {
       this.#hooks?.onHead?.(answer);
       this.#sink = bodyless

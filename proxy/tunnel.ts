@@ -7,7 +7,6 @@ import type {
   FieldLines,
   ResponseHead,
 } from "../policy/kernel/exchange.ts";
-import { sweepResponse } from "../policy/kernel/fields.ts";
 import {
   UpstreamFailure,
   type AnswerHandler,
@@ -16,6 +15,7 @@ import {
   type OutgoingCall,
   type OutgoingRequest,
 } from "../policy/kernel/http1/types.ts";
+import { passInterim, sweptHead } from "../policy/kernel/relay.ts";
 
 /** A WebSocket handshake to pass on. */
 export interface TunnelRequest {
@@ -30,6 +30,7 @@ export interface TunnelRequest {
   readonly handshakeMs?: number;
 }
 
+/** Where the caller takes part in a tunnel. */
 export interface TunnelHooks {
   /** The upstream switched; from now on the request budget does not apply. */
   onOpen?(): void;
@@ -37,6 +38,7 @@ export interface TunnelHooks {
   onStart?(cancel: (failure: UpstreamFailure) => void): void;
 }
 
+/** How a handshake, or the tunnel it opened, ended. */
 export type TunnelOutcome =
   /** The tunnel was open and is closed now. */
   | {
@@ -136,12 +138,8 @@ class Handshake implements AnswerHandler {
   }
 
   interim(head: ResponseHead): void {
-    if (head.status !== 100 && !this.#settled) {
-      this.#exchange.sendInterim({
-        status: head.status,
-        reason: head.reason,
-        fields: sweepResponse(head.fields),
-      });
+    if (!this.#settled) {
+      passInterim(this.#exchange, head);
     }
   }
 
@@ -150,11 +148,7 @@ class Handshake implements AnswerHandler {
       return;
     }
     this.#status = head.status;
-    const answer: ResponseHead = {
-      status: head.status,
-      reason: head.reason,
-      fields: sweepResponse(head.fields),
-    };
+    const answer = sweptHead(head);
     try {
       this.#sink = this.#exchange.startAnswer(answer, bodyless ? null : length);
       this.#sink.onDrain(() => this.#call?.resume());
@@ -180,11 +174,7 @@ class Handshake implements AnswerHandler {
     }
     let client: Duplex;
     try {
-      client = this.#exchange.tunnel({
-        status: 101,
-        reason: head.reason,
-        fields: sweepResponse(head.fields),
-      });
+      client = this.#exchange.tunnel(sweptHead(head));
     } catch (cause) {
       upstream.destroy();
       this.fail(new UpstreamFailure("protocol", "the switch cannot be passed on", cause));

@@ -1,7 +1,19 @@
 import type { DrainingSink, Exchange, FieldLines, ResponseHead } from "./exchange.ts";
-import { fieldValue, sweepTrailers } from "./fields.ts";
+import { fieldValue, sweepResponse, sweepTrailers } from "./fields.ts";
 import type { AnswerHandler, OutgoingCall, UpstreamFailure } from "./http1/types.ts";
 import type { Duplex } from "node:stream";
+
+/** An upstream's head as the client may see it: without the fields of one connection. */
+export function sweptHead({ status, reason, fields }: ResponseHead): ResponseHead {
+  return { status, reason, fields: sweepResponse(fields) };
+}
+
+/** Passes an interim answer on; not 100, which each connection says for itself. */
+export function passInterim(exchange: Exchange, head: ResponseHead): void {
+  if (head.status !== 100) {
+    exchange.sendInterim(sweptHead(head));
+  }
+}
 
 /** How the relay of one answer ended. */
 export type RelayEnd =
@@ -12,6 +24,7 @@ export type RelayEnd =
   /** The client left first; the call was given up. */
   | { readonly kind: "gone" };
 
+/** Where the caller takes part in a relay. */
 export interface RelayEvents {
   /** The final head as received; returns the fields to send on. May throw nothing. */
   head(head: ResponseHead, exchange: Exchange): FieldLines;
@@ -23,6 +36,7 @@ export interface RelayEvents {
   tunnel?(head: ResponseHead, stream: Duplex): void;
 }
 
+/** The relay of one answer, and the ways to end it early. */
 export interface Relay {
   /** To be given to the client that sends the request. */
   readonly handler: AnswerHandler;
@@ -36,7 +50,8 @@ export interface Relay {
 
 /**
  * Passes one answer of an upstream on to a client: head, body with back-pressure both ways, trailers. A client
- * that leaves ends the call, an upstream that breaks off cuts the client. Shared by forwarding and hook dispatch.
+ * that leaves ends the call, an upstream that breaks off cuts the client. Shared by hook dispatch and script management;
+ * forwarding, the busiest path, keeps its state in one object of its own (`proxy/forward.ts`).
  */
 export function createRelay(exchange: Exchange, events: RelayEvents): Relay {
   let call: OutgoingCall | null = null;
