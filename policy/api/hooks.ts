@@ -42,11 +42,13 @@ import {
   unusable,
   versionMembers,
   type ContainerInfo,
+  type Edit,
 } from "./context.ts";
 import { addEndpoint, type Endpoint } from "./endpoint.ts";
 import { hookPath, SERVICE_FORM, servicePath } from "./hook-path.ts";
 import { expectedVersion } from "./if-match.ts";
 
+/** What the hook endpoints build on. */
 export interface HooksApiDeps {
   readonly store: PolicyStore;
   readonly clock: Clock;
@@ -146,12 +148,9 @@ function readEndpoints({ store, container }: HooksApiDeps): Omit<Endpoint, "tag"
   ];
 }
 
-function writeEndpoints({
-  store,
-  clock,
-  container,
-  maxBodyBytes,
-}: HooksApiDeps): Omit<Endpoint, "tag">[] {
+function writeEndpoints(deps: HooksApiDeps): Omit<Endpoint, "tag">[] {
+  const { clock, container } = deps;
+  const { change, changeByBody } = conditionalWrites(deps);
   return [
     {
       methods: ["post"],
@@ -166,38 +165,29 @@ function writeEndpoints({
       errors: [400, 404, 412, 413, 422, 428, 503],
       async handle(context) {
         const [info, service] = servicePath(context, container);
-        const expected = expectedVersion(context.req.header("if-match"));
-        const body = await readBody(context, maxBodyBytes);
-        const { value, version } = await changeDocument(
-          store,
-          CONTAINERS,
-          info,
-          expected,
-          (document) => {
-            const written = objectBody(body.json());
-            const rules = readableRules(document, service);
-            const position = positionSchema
-              .optional()
-              .safeParse(written["position"], { reportInput: true });
-            const rule = decodedRule(
-              document,
-              written,
-              position.success ? [] : atPosition(toIssues(position.error)),
-            );
-            const cap = capProblem(rules.length, countRules(document));
-            if (cap !== null) {
-              throw new ApiError("VALIDATION_ERROR", `Invalid hook: ${cap}`, [
-                { path: "", message: cap },
-              ]);
-            }
-            const hook: HookRule = { id: newUlid(clock.now()), ...rule };
-            const edited = insertRule(rules, hook, position.data);
-            return {
-              document: withRules(document, service, edited.rules),
-              value: { ...hook, position: edited.position },
-            };
-          },
-        );
+        const { value, version } = await changeByBody(context, info, (document, written) => {
+          const rules = readableRules(document, service);
+          const position = positionSchema
+            .optional()
+            .safeParse(written["position"], { reportInput: true });
+          const rule = decodedRule(
+            document,
+            written,
+            position.success ? [] : atPosition(toIssues(position.error)),
+          );
+          const cap = capProblem(rules.length, countRules(document));
+          if (cap !== null) {
+            throw new ApiError("VALIDATION_ERROR", `Invalid hook: ${cap}`, [
+              { path: "", message: cap },
+            ]);
+          }
+          const hook: HookRule = { id: newUlid(clock.now()), ...rule };
+          const edited = insertRule(rules, hook, position.data);
+          return {
+            document: withRules(document, service, edited.rules),
+            value: { ...hook, position: edited.position },
+          };
+        });
         return envelope(
           context,
           "Hook created successfully",
@@ -217,24 +207,17 @@ function writeEndpoints({
       errors: [400, 404, 412, 422, 428, 503],
       async handle(context) {
         const [info, service] = servicePath(context, container);
-        const expected = expectedVersion(context.req.header("if-match"));
-        const { value, version } = await changeDocument(
-          store,
-          CONTAINERS,
-          info,
-          expected,
-          (document) => {
-            if (document.brokenHooks !== null) {
-              // Clearing one service cannot tell its part from the others', whose gates must not vanish with it.
-              throw unusable(`${document.brokenHooks.reason}; the file has to be repaired by hand`);
-            }
-            const stored = document.hooks.has(service);
-            return {
-              document: stored ? withRules(document, service, []) : null,
-              value: rulesOf(document, service).length,
-            };
-          },
-        );
+        const { value, version } = await change(context, info, (document) => {
+          if (document.brokenHooks !== null) {
+            // Clearing one service cannot tell its part from the others', whose gates must not vanish with it.
+            throw unusable(`${document.brokenHooks.reason}; the file has to be repaired by hand`);
+          }
+          const stored = document.hooks.has(service);
+          return {
+            document: stored ? withRules(document, service, []) : null,
+            value: rulesOf(document, service).length,
+          };
+        });
         return envelope(context, "Hooks cleared successfully", {
           removed: value,
           ...versionMembers(context, version),
@@ -253,25 +236,16 @@ function writeEndpoints({
       errors: [400, 404, 412, 413, 422, 428, 503],
       async handle(context) {
         const [id, info, service] = hookPath(context, container);
-        const expected = expectedVersion(context.req.header("if-match"));
-        const body = await readBody(context, maxBodyBytes);
-        const { value, version } = await changeDocument(
-          store,
-          CONTAINERS,
-          info,
-          expected,
-          (document) => {
-            const written = objectBody(body.json());
-            const rules = readableRules(document, service);
-            existing(rules[findRule(rules, id)]);
-            const hook: HookRule = { id, ...decodedRule(document, written, []) };
-            const edited = existing(replaceRule(rules, hook));
-            return {
-              document: withRules(document, service, edited.rules),
-              value: { ...hook, position: edited.position },
-            };
-          },
-        );
+        const { value, version } = await changeByBody(context, info, (document, written) => {
+          const rules = readableRules(document, service);
+          existing(rules[findRule(rules, id)]);
+          const hook: HookRule = { id, ...decodedRule(document, written, []) };
+          const edited = existing(replaceRule(rules, hook));
+          return {
+            document: withRules(document, service, edited.rules),
+            value: { ...hook, position: edited.position },
+          };
+        });
         return envelope(context, "Hook updated successfully", {
           hook: value,
           ...versionMembers(context, version),
@@ -289,8 +263,7 @@ function writeEndpoints({
       errors: [400, 404, 412, 422, 428, 503],
       async handle(context) {
         const [id, info, service] = hookPath(context, container);
-        const expected = expectedVersion(context.req.header("if-match"));
-        const { version } = await changeDocument(store, CONTAINERS, info, expected, (document) => {
+        const { version } = await change(context, info, (document) => {
           const edited = existing(removeRule(readableRules(document, service), id));
           return { document: withRules(document, service, edited.rules), value: null };
         });
@@ -309,28 +282,19 @@ function writeEndpoints({
       errors: [400, 404, 412, 413, 422, 428, 503],
       async handle(context) {
         const [id, info, service] = hookPath(context, container);
-        const expected = expectedVersion(context.req.header("if-match"));
-        const body = await readBody(context, maxBodyBytes);
-        const { value, version } = await changeDocument(
-          store,
-          CONTAINERS,
-          info,
-          expected,
-          (document) => {
-            const written = objectBody(body.json());
-            const rules = readableRules(document, service);
-            existing(rules[findRule(rules, id)]);
-            const move = moveSchema.safeParse(written, { reportInput: true });
-            if (!move.success) {
-              throw issuesError("VALIDATION_ERROR", "Invalid position", toIssues(move.error));
-            }
-            const edited = existing(moveRule(rules, id, move.data.position));
-            return {
-              document: withRules(document, service, edited.rules),
-              value: hookJson(existing(edited.rules[edited.position]), edited.position),
-            };
-          },
-        );
+        const { value, version } = await changeByBody(context, info, (document, written) => {
+          const rules = readableRules(document, service);
+          existing(rules[findRule(rules, id)]);
+          const move = moveSchema.safeParse(written, { reportInput: true });
+          if (!move.success) {
+            throw issuesError("VALIDATION_ERROR", "Invalid position", toIssues(move.error));
+          }
+          const edited = existing(moveRule(rules, id, move.data.position));
+          return {
+            document: withRules(document, service, edited.rules),
+            value: hookJson(existing(edited.rules[edited.position]), edited.position),
+          };
+        });
         return envelope(context, "Hook moved successfully", {
           hook: value,
           ...versionMembers(context, version),
@@ -338,6 +302,34 @@ function writeEndpoints({
       },
     },
   ];
+}
+
+/** One conditional write: the version is asked for before the body is read (decision 36). */
+function conditionalWrites({ store, maxBodyBytes }: HooksApiDeps) {
+  return {
+    change<V>(
+      context: Context,
+      info: ContainerInfo,
+      edit: (document: ContainerDocument) => Edit<ContainerDocument, V>,
+    ) {
+      const expected = expectedVersion(context.req.header("if-match"));
+      return changeDocument(store, CONTAINERS, info, expected, (document) => edit(document));
+    },
+    async changeByBody<V>(
+      context: Context,
+      info: ContainerInfo,
+      edit: (
+        document: ContainerDocument,
+        written: Record<string, unknown>,
+      ) => Edit<ContainerDocument, V>,
+    ) {
+      const expected = expectedVersion(context.req.header("if-match"));
+      const body = await readBody(context, maxBodyBytes);
+      return changeDocument(store, CONTAINERS, info, expected, (document) =>
+        edit(document, objectBody(body.json())),
+      );
+    },
+  };
 }
 
 /** A rule as the API shows it: what is stored, with its place. A broken one is shown as it is. */

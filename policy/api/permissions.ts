@@ -204,18 +204,22 @@ function replaceAll<D extends Guarded, T>(level: Level<D, T>) {
   };
 }
 
+/** What all writes below a group's name have in common. */
+function groupWrite(name: "Container" | "Project") {
+  return {
+    params: groupParams,
+    data: name === "Container" ? CONTAINER_DOCUMENT : PROJECT_DOCUMENT,
+    conditional: true,
+    errors: [400, 404, 412, 413, 422, 428, 503],
+  };
+}
+
 function groupEndpoints<D extends Guarded, T>(
   deps: PermissionsApiDeps,
   level: Level<D, T>,
 ): Draft[] {
   const { base, name } = level;
-  const data = name === "Container" ? CONTAINER_DOCUMENT : PROJECT_DOCUMENT;
-  const write = {
-    params: groupParams,
-    data,
-    conditional: true,
-    errors: [400, 404, 412, 413, 422, 428, 503],
-  };
+  const write = groupWrite(name);
   return [
     ...SINGLE_GROUP_TYPES.map((type): Draft => ({
       ...write,
@@ -265,13 +269,7 @@ function cellEndpoints<D extends Guarded, T>(
   level: Level<D, T>,
 ): Draft[] {
   const { base, name } = level;
-  const data = name === "Container" ? CONTAINER_DOCUMENT : PROJECT_DOCUMENT;
-  const write = {
-    params: groupParams,
-    data,
-    conditional: true,
-    errors: [400, 404, 412, 413, 422, 428, 503],
-  };
+  const write = groupWrite(name);
   return [
     {
       ...write,
