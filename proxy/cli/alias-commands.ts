@@ -17,7 +17,7 @@ interface AliasFlags {
 }
 
 const ID = "890abcdef12345678901cdef";
-const ALIAS = "01k5x0q8w3zr7v2m9n4p6t1a0b";
+const ALIAS = "6710ab34cd56ef7890123456";
 
 /** `proxy aliases …`. */
 export function registerAliasCommands(program: Command, io: CommandIo): void {

@@ -4,6 +4,17 @@ import { collect, parsePairs, readSecret } from "./flags.ts";
 import { UsageError } from "./io.ts";
 import type { OwnerFlags, PermissionKit } from "./permission-kit.ts";
 
+type Api = ReturnType<PermissionKit["api"]>;
+
+/** The call that saves a group with a body of its kind. */
+type Send<B> = (
+  to: Api,
+  id: string,
+  name: string,
+  body: B,
+  options: ReturnType<typeof ifMatchOf>,
+) => Promise<{ readonly data: { readonly etag: string } }>;
+
 /** `… permissions group …`: one command per type of group, and their removal. */
 export function registerPermissionGroupCommands(
   parent: Command,
@@ -11,7 +22,13 @@ export function registerPermissionGroupCommands(
 ): void {
   const group = addGroup(parent, "group", "permission groups: who callers are");
   const kind = (name: string) => addGroup(group, name, `${name} groups`);
-  const saved = (name: string, etag: string) => `Saved group ${name}; the version is now ${etag}.`;
+  const save = <F extends OwnerFlags, B>(bodyOf: (options: F) => B | Promise<B>, send: Send<B>) =>
+    action<F>(io, async ({ client, args, options, done }) => {
+      const [name = ""] = args;
+      const body = await bodyOf(options);
+      const { data } = await send(api(client), idOf(options), name, body, ifMatchOf(options));
+      done(data, `Saved group ${name}; the version is now ${data.etag}.`);
+    });
 
   command(
     kind("ip"),
@@ -22,17 +39,10 @@ export function registerPermissionGroupCommands(
     .requiredOption("--range <cidr>", "IPv4 range")
     .addOption(ifMatchOption())
     .action(
-      action<OwnerFlags & { range: string }>(io, async ({ client, args, options, done }) => {
-        const [name = ""] = args;
-        const body = { range: options.range };
-        const { data } = await api(client).setIpGroup(
-          idOf(options),
-          name,
-          body,
-          ifMatchOf(options),
-        );
-        done(data, saved(name, data.etag));
-      }),
+      save(
+        ({ range }: OwnerFlags & { range: string }) => ({ range }),
+        (to, ...call) => to.setIpGroup(...call),
+      ),
     );
 
   command(
@@ -48,30 +58,25 @@ export function registerPermissionGroupCommands(
     .addOption(new Option("--algorithm <name>", "hash of the password").choices(["sha256"]))
     .addOption(ifMatchOption())
     .action(
-      action<
-        OwnerFlags & {
-          username: string;
-          password?: string;
-          passwordFile?: string;
-          salt: string;
-          algorithm?: "sha256";
-        }
-      >(io, async ({ client, args, options, done }) => {
-        const [name = ""] = args;
-        const body = {
-          username: options.username,
-          password: await readSecret("password", options.password, options.passwordFile),
-          salt: options.salt,
-          ...(options.algorithm === undefined ? {} : { algorithm: options.algorithm }),
-        };
-        const { data } = await api(client).setPasswordGroup(
-          idOf(options),
-          name,
-          body,
-          ifMatchOf(options),
-        );
-        done(data, saved(name, data.etag));
-      }),
+      save(
+        async (
+          options: OwnerFlags & {
+            username: string;
+            password?: string;
+            passwordFile?: string;
+            salt: string;
+            algorithm?: "sha256";
+          },
+        ) => {
+          return {
+            username: options.username,
+            password: await readSecret("password", options.password, options.passwordFile),
+            salt: options.salt,
+            ...(options.algorithm === undefined ? {} : { algorithm: options.algorithm }),
+          };
+        },
+        (to, ...call) => to.setPasswordGroup(...call),
+      ),
     );
 
   command(
@@ -87,34 +92,29 @@ export function registerPermissionGroupCommands(
     .option("--value-file <file>", "file with the token")
     .addOption(ifMatchOption())
     .action(
-      action<
-        OwnerFlags & {
-          header?: string;
-          cookie?: string;
-          param?: string;
-          value?: string;
-          valueFile?: string;
-        }
-      >(io, async ({ client, args, options, done }) => {
-        const [name = ""] = args;
-        const { header, cookie, param } = options;
-        if ([header, cookie, param].filter((place) => place !== undefined).length !== 1) {
-          throw new UsageError("exactly one of --header, --cookie and --param is needed");
-        }
-        const body = {
-          ...(header === undefined ? {} : { header }),
-          ...(cookie === undefined ? {} : { cookie }),
-          ...(param === undefined ? {} : { param }),
-          value: await readSecret("value", options.value, options.valueFile),
-        };
-        const { data } = await api(client).setTokenGroup(
-          idOf(options),
-          name,
-          body,
-          ifMatchOf(options),
-        );
-        done(data, saved(name, data.etag));
-      }),
+      save(
+        async (
+          options: OwnerFlags & {
+            header?: string;
+            cookie?: string;
+            param?: string;
+            value?: string;
+            valueFile?: string;
+          },
+        ) => {
+          const { header, cookie, param } = options;
+          if ([header, cookie, param].filter((place) => place !== undefined).length !== 1) {
+            throw new UsageError("exactly one of --header, --cookie and --param is needed");
+          }
+          return {
+            ...(header === undefined ? {} : { header }),
+            ...(cookie === undefined ? {} : { cookie }),
+            ...(param === undefined ? {} : { param }),
+            value: await readSecret("value", options.value, options.valueFile),
+          };
+        },
+        (to, ...call) => to.setTokenGroup(...call),
+      ),
     );
 
   command(
@@ -138,30 +138,25 @@ export function registerPermissionGroupCommands(
     )
     .addOption(ifMatchOption())
     .action(
-      action<
-        OwnerFlags & {
-          algorithm: "HS256" | "RS256" | "ES256";
-          secret?: string;
-          secretFile?: string;
-          source: string[];
-          claim?: string[];
-        }
-      >(io, async ({ client, args, options, done }) => {
-        const [name = ""] = args;
-        const body = {
-          algorithm: options.algorithm,
-          secret: await readSecret("secret", options.secret, options.secretFile),
-          sources: options.source,
-          ...(options.claim === undefined ? {} : { claims: claimsOf(options.claim) }),
-        };
-        const { data } = await api(client).setJwtGroup(
-          idOf(options),
-          name,
-          body,
-          ifMatchOf(options),
-        );
-        done(data, saved(name, data.etag));
-      }),
+      save(
+        async (
+          options: OwnerFlags & {
+            algorithm: "HS256" | "RS256" | "ES256";
+            secret?: string;
+            secretFile?: string;
+            source: string[];
+            claim?: string[];
+          },
+        ) => {
+          return {
+            algorithm: options.algorithm,
+            secret: await readSecret("secret", options.secret, options.secretFile),
+            sources: options.source,
+            ...(options.claim === undefined ? {} : { claims: claimsOf(options.claim) }),
+          };
+        },
+        (to, ...call) => to.setJwtGroup(...call),
+      ),
     );
 
   command(
