@@ -1,10 +1,10 @@
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import type { AddressInfo } from "node:net";
 import { dirname, join, resolve } from "node:path";
-import { parse } from "yaml";
 import { z } from "zod";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
+import { readConfigFile } from "../../policy/kernel/config-file.ts";
 import { formatIssues, toIssues } from "../../policy/kernel/issues.ts";
 import type { Issue } from "../../policy/kernel/issues.ts";
 import { createLog } from "../../policy/kernel/log.ts";
@@ -51,63 +51,29 @@ export type DecodedAgentHost =
   | { readonly ok: false; readonly issues: readonly Issue[] };
 
 /**
- * Decodes the text of a configuration file, YAML or JSON. `${NAME}` takes an environment variable.
- *
- * @param base folder that relative paths start at.
+ * Reads and decodes the file, YAML or JSON. `${NAME}` takes an environment variable; relative paths start at the
+ * file's folder.
  */
-export function decodeAgentHost(
-  text: string,
-  base: string,
+export function loadAgentHostConfig(
+  file: string,
   env: Readonly<Record<string, string | undefined>>,
 ): DecodedAgentHost {
-  const issues: Issue[] = [];
-  let value: unknown;
-  try {
-    value = parse(text, { schema: "core", version: "1.2" });
-  } catch {
-    return { ok: false, issues: [{ path: "", message: "expected YAML or JSON" }] };
+  const read = readConfigFile(file, env);
+  if (!read.ok) {
+    return read;
   }
-  const decoded = configSchema.safeParse(expand(value, "", env, issues));
-  if (!decoded.success) {
-    return { ok: false, issues: [...issues, ...toIssues(decoded.error)] };
-  }
-  if (issues.length > 0) {
-    return { ok: false, issues };
+  const decoded = configSchema.safeParse(read.value);
+  if (!decoded.success || read.issues.length > 0) {
+    const unset = new Set(read.issues.map((issue) => issue.path));
+    const found = decoded.success ? [] : toIssues(decoded.error);
+    return { ok: false, issues: [...read.issues, ...found.filter(({ path }) => !unset.has(path))] };
   }
   const { data } = decoded;
+  const base = dirname(resolve(file));
   return {
     ok: true,
     config: { ...data, home: resolve(base, data.home), dataDir: resolve(base, data.dataDir) },
   };
-}
-
-function expand(
-  value: unknown,
-  path: string,
-  env: Readonly<Record<string, string | undefined>>,
-  issues: Issue[],
-): unknown {
-  if (typeof value === "string") {
-    return value.replaceAll(/\$\{(\w+)\}/g, (_match, name: string) => {
-      const found = env[name];
-      if (found === undefined) {
-        issues.push({ path, message: `the environment variable ${name} is not set` });
-      }
-      return found ?? "";
-    });
-  }
-  if (Array.isArray(value)) {
-    return value.map((item, i) => expand(item, `${path}/${i}`, env, issues));
-  }
-  if (typeof value === "object" && value !== null) {
-    return Object.fromEntries(
-      Object.entries(value).map(([key, item]) => [
-        key,
-        expand(item, `${path}/${key}`, env, issues),
-      ]),
-    );
-  }
-  return value;
 }
 
 /** A gateway on a TCP address. */
@@ -183,14 +149,7 @@ export async function runAgentHost(
   file: string,
   env: Readonly<Record<string, string | undefined>>,
 ): Promise<number> {
-  let text: string;
-  try {
-    text = await readFile(file, "utf8");
-  } catch {
-    process.stderr.write(`${file} cannot be read\n`);
-    return 1;
-  }
-  const decoded = decodeAgentHost(text, dirname(resolve(file)), env);
+  const decoded = loadAgentHostConfig(file, env);
   if (!decoded.ok) {
     process.stderr.write(`${file}: ${formatIssues(decoded.issues)}\n`);
     return 1;

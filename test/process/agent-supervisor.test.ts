@@ -7,7 +7,7 @@ import { onTestFinished, test } from "vitest";
 import { createAgentSupervisor } from "../../exec-host/agent/supervisor.ts";
 import type { AgentContainer, AgentSupervisor } from "../../exec-host/agent/supervisor.ts";
 import {
-  decodeAgentHost,
+  loadAgentHostConfig,
   startAgentHost,
   toolEnvironment,
 } from "../../exec-host/agent/standalone.ts";
@@ -192,17 +192,24 @@ test("a changed configuration ends the old gateway", async ({ expect }) => {
 test("a gateway of its own listens on TCP and reports every problem of its file at once", async ({
   expect,
 }) => {
-  const bad = decodeAgentHost("listen: nowhere\nsecret: short\nhome: h\nextra: 1\n", "/base", {});
+  const root = await mkdtemp(join(tmpdir(), "agent-host-"));
+  onTestFinished(() => rm(root, { recursive: true, force: true }));
+  const file = join(root, "agent.yaml");
+  await writeFile(file, "listen: nowhere\nsecret: short\nhome: h\nextra: 1\n");
+  const bad = loadAgentHostConfig(file, {});
   expect(
     bad.ok ? [] : bad.issues.map((issue) => issue.path).toSorted((a, b) => (a < b ? -1 : 1)),
   ).toEqual(["/dataDir", "/extra", "/listen", "/secret"]);
-  const root = await mkdtemp(join(tmpdir(), "agent-host-"));
   const secret = "0123456789abcdef";
-  const good = decodeAgentHost(
+  await writeFile(
+    file,
     "listen: 127.0.0.1:0\nsecret: ${AGENT_SECRET}\nhome: home\ndataDir: data\nrateLimit: off\n",
-    root,
-    { AGENT_SECRET: secret },
   );
+  expect(loadAgentHostConfig(file, {})).toMatchObject({
+    ok: false,
+    issues: [{ path: "/secret", message: "the environment variable AGENT_SECRET is not set" }],
+  });
+  const good = loadAgentHostConfig(file, { AGENT_SECRET: secret });
   if (!good.ok) {
     throw new Error("the configuration was refused");
   }
@@ -211,10 +218,7 @@ test("a gateway of its own listens on TCP and reports every problem of its file 
     good.config,
     toolEnvironment(process.env),
   );
-  onTestFinished(async () => {
-    await host.close();
-    await rm(root, { recursive: true, force: true });
-  });
+  onTestFinished(() => host.close());
   const target = "/api/v1/agent/tools?limit=2";
   const url = `http://127.0.0.1:${host.address.port}${target}`;
   expect((await fetch(url)).status).toBe(403);
