@@ -67,6 +67,10 @@ export interface Child {
 
 /** Bytes a worker may write between two ticks; more makes it wait, so that a flood costs the parent little. */
 const ALLOWANCE_BYTES = 262_144;
+/** What a line or an entry costs the parent beside its bytes, so that a flood of short ones is no cheaper. */
+const ENTRY_COST_BYTES = 64;
+/** Lines of output taken between two ticks; the rest is counted. */
+const MAX_OUTPUT_LINES = 100;
 /** Address space the engine reserves at its start without using it (576 MiB measured), and room to spare. */
 const ENGINE_DATA_MB = 1024;
 const MAX_OUTPUT_LINE = 8192;
@@ -135,6 +139,7 @@ export function startChild(
   let gone = false;
   let spent = 0;
   let held = false;
+  let outputLines = 0;
   let enginePid: number | null = null;
   const readable: Readable[] = [channel];
 
@@ -155,6 +160,7 @@ export function startChild(
       handlers.violation("a line that is no message");
       return;
     }
+    charge(ENTRY_COST_BYTES * (1 + entriesOf(message)));
     if (message.type === "ready") {
       enginePid ??= findLeaf(process_.pid ?? 0);
     }
@@ -177,15 +183,15 @@ export function startChild(
     stream.setEncoding("utf8");
     stream.on("error", () => {}); // as above
     stream.on("data", (text: string) => {
-      charge(text.length);
       const parts = (rest + text).split("\n");
       rest = parts.pop() ?? "";
+      charge(text.length + ENTRY_COST_BYTES * parts.length);
       if (rest.length > MAX_OUTPUT_LINE) {
         parts.push(rest);
         rest = "";
       }
       for (const part of parts) {
-        if (part !== "") {
+        if (part !== "" && ++outputLines <= MAX_OUTPUT_LINES) {
           handlers.output(part.slice(0, MAX_OUTPUT_LINE));
         }
       }
@@ -230,6 +236,10 @@ export function startChild(
     },
     refill() {
       spent = 0;
+      if (outputLines > MAX_OUTPUT_LINES) {
+        handlers.output(`${outputLines - MAX_OUTPUT_LINES} lines of output were left out`);
+      }
+      outputLines = 0;
       if (held) {
         held = false;
         for (const stream of readable) {
@@ -241,6 +251,17 @@ export function startChild(
       return held;
     },
   };
+}
+
+function entriesOf(message: WorkerMessage): number {
+  switch (message.type) {
+    case "logs":
+      return message.lines.length;
+    case "executions":
+      return message.entries.length;
+    default:
+      return 0;
+  }
 }
 
 /** Runs a helper program once and tells whether it worked; see `detectConfinement`. */

@@ -1,4 +1,4 @@
-import { mkdir, readdir } from "node:fs/promises";
+import { mkdir, readdir, readFile } from "node:fs/promises";
 import { constants } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -101,6 +101,23 @@ describe.for(
       return text;`;
     expect(await probe(edge, own)).toEqual({ value: "hello" });
   });
+});
+
+test("a flood of short lines on the process's own output is cut before it costs the edge anything", async () => {
+  const { edge, dataDir } = await start(kinds[0]!, { cpuMs: 20_000 });
+  const flood = `
+    const lines = "x\\n".repeat(30_000);
+    for (const until = Date.now() + 1500; Date.now() < until; ) {
+      try { require("fs").writeSync(1, lines); } catch {}
+      await new Promise((resolve) => setImmediate(resolve));
+    }`;
+  expect(await probe(edge, flood)).toEqual({ value: null });
+  const log = join(dataDir, "containers/a/logs/worker.log");
+  await expect
+    .poll(() => readFile(log, "utf8").catch(() => ""), { timeout: 10_000 })
+    .toContain("lines of output were left out");
+  const kept = (await readFile(log, "utf8")).split("\n").length;
+  expect(kept).toBeLessThan(20_000);
 });
 
 test.runIf(process.getuid?.() === 0)(
