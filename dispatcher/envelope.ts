@@ -24,6 +24,10 @@ export const ENVELOPE_FIELDS = {
   manage: "X-Hoody-Hook-Manage",
 } as const;
 
+const LOWER_FIELDS = Object.fromEntries(
+  Object.entries(ENVELOPE_FIELDS).map(([field, name]) => [field, name.toLowerCase()]),
+) as Readonly<Record<keyof typeof ENVELOPE_FIELDS, string>>;
+
 /**
  * How deep a call stands in calls of other hooks (`dispatcher/depth.ts`). Not a part of the envelope: the worker also
  * sends it on.
@@ -166,8 +170,8 @@ export function toEnvelopeFields(envelope: Envelope, secret: string): string[] {
  * lower-case name, or undefined. Half an envelope, or one with impossible values, is null: the caller refuses.
  */
 export function decodeEnvelope(field: (name: string) => string | undefined): Envelope | null {
-  const get = (name: string): string | undefined => field(name.toLowerCase());
-  const f = ENVELOPE_FIELDS;
+  const get = field;
+  const f = LOWER_FIELDS;
   const kind = get(f.kind);
   const clientAddress = get(f.clientAddress);
   const subdomain = get(f.subdomain) ?? null;
@@ -217,16 +221,22 @@ export function decodeEnvelope(field: (name: string) => string | undefined): Env
   };
 }
 
+const PLAIN_BYTES = /^[\x21-\x24\x26-\x7e]*$/;
+
 /** Bytes that a field value could not carry, and `%` itself, as `%XX`; one character per byte in and out. */
 function encodeBytes(text: string): string {
-  return text.replace(
-    /[^\x21-\x24\x26-\x7e]/g,
-    (char) => `%${(char.charCodeAt(0) & 0xff).toString(16).toUpperCase().padStart(2, "0")}`,
-  );
+  return PLAIN_BYTES.test(text)
+    ? text
+    : text.replace(
+        /[^\x21-\x24\x26-\x7e]/g,
+        (char) => `%${(char.charCodeAt(0) & 0xff).toString(16).toUpperCase().padStart(2, "0")}`,
+      );
 }
 
 function decodeBytes(text: string | undefined): string | undefined {
-  return text?.replace(/%([0-9A-F]{2})/g, (_, hex: string) =>
-    String.fromCharCode(Number.parseInt(hex, 16)),
-  );
+  return text === undefined || !text.includes("%")
+    ? text
+    : text.replace(/%([0-9A-F]{2})/g, (_, hex: string) =>
+        String.fromCharCode(Number.parseInt(hex, 16)),
+      );
 }

@@ -4,10 +4,11 @@ import {
   type DispatchOutcomeName,
   type Envelope,
 } from "../../dispatcher/envelope.ts";
+import type { Timer } from "../../policy/kernel/clock.ts";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../../policy/kernel/errors.ts";
 import type { LogSubject } from "./journal.ts";
-import type { HostRequest } from "./host-request.ts";
-import { answerInstead, isHeadOut, type HostResponse } from "./host-response.ts";
+import { HostRequest } from "./host-request.ts";
+import { answerInstead, HostResponse, isHeadOut } from "./host-response.ts";
 
 /** Whose code is running: found by `console`, `process.env` and the handlers of stray failures. */
 export const currentCall = new AsyncLocalStorage<Call>();
@@ -25,12 +26,23 @@ const OUTCOME_OF: Partial<Record<ErrorCode, DispatchOutcomeName>> = {
   HOOK_UPSTREAM_UNAVAILABLE: "upstream_failed",
 };
 
+/** Stands in a call that is over for its request and response. */
+const OVER = makeOver();
+
+function makeOver(): HostResponse {
+  const res = new HostResponse(new HostRequest(undefined as never));
+  res.on("error", () => {}); // what comes after the end is nobody's affair
+  res.end();
+  res.destroy();
+  return res;
+}
+
 /** One request that runs a script, from its head to the end of its answer. */
 export class Call implements LogSubject {
   readonly executionId: string;
   readonly envelope: Envelope;
-  readonly req: HostRequest;
-  readonly res: HostResponse;
+  req: HostRequest;
+  res: HostResponse;
   /** The call's audit id; null for an ordinary call. */
   readonly auditId: string | null;
   /** ms, wall clock and monotonic. */
@@ -49,6 +61,8 @@ export class Call implements LogSubject {
   isForwarded = false;
   /** ms that helpers waited for heads of services, in all; null when none came. */
   upstreamMs: number | null = null;
+  /** Ends the call when it takes too long; goes with the call. */
+  deadline: Timer | null = null;
   /** How the call ended when that is not told by its status. */
   #outcome: DispatchOutcomeName | null = null;
   #headOutcome: DispatchOutcomeName | null = null;
@@ -112,7 +126,7 @@ export class Call implements LogSubject {
 
   /** The script has made its head, or nothing can be answered any more. */
   get isAnswered(): boolean {
-    return this.res.headersSent || this.#isOver;
+    return this.#isOver || this.res.headersSent;
   }
 
   /** The host has answered in the script's place, or cut the answer off. */
@@ -149,6 +163,13 @@ export class Call implements LogSubject {
     };
   }
 
+  /** Runs `listener` when the response closes; never for one that is closed already. */
+  onClose(listener: () => void): void {
+    if (this.res !== OVER) {
+      this.res.once("close", listener);
+    }
+  }
+
   /** A signal for APIs that want one; made on demand, it costs more than a listener. */
   get signal(): AbortSignal {
     if (this.#controller === null) {
@@ -162,6 +183,8 @@ export class Call implements LogSubject {
   /** The response is closed, finished or not. */
   close(): void {
     this.#isOver = true;
+    this.deadline?.cancel();
+    this.deadline = null;
     if (!this.res.writableFinished) {
       this.#isGone = true;
       for (const listener of this.#listeners ?? []) {
@@ -169,6 +192,17 @@ export class Call implements LogSubject {
       }
     }
     this.#listeners = null;
+  }
+
+  /**
+   * Lets go of request and response once the call is closed and recorded. Whatever a script left behind (a timer, a
+   * promise, a kept connection) keeps the call; a call that kept its messages made the collector copy all of them.
+   */
+  release(): void {
+    if (this.req.complete) {
+      this.req = OVER.req;
+      this.res = OVER;
+    }
   }
 
   /**

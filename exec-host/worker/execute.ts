@@ -8,8 +8,8 @@ import type { Call } from "./call.ts";
 import type { Deployment, Deployments } from "./deployments.ts";
 import { createHookMetadata, type HookMetadata } from "./hook.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import { isBodyAnnounced } from "./host-request.ts";
-import { isHeadOut } from "./host-response.ts";
+import { isBodyAnnounced, type HostRequest } from "./host-request.ts";
+import { isHeadOut, type HostResponse } from "./host-response.ts";
 import type { Journal } from "./journal.ts";
 import type { LoadedScript } from "./load.ts";
 import type { Location, LocateScript } from "./locate.ts";
@@ -35,6 +35,12 @@ export interface ExecuteOptions {
   /** Scripts root, free of links. */
   readonly root: string;
   readonly limits: WorkerLimits;
+}
+
+/** What scripts get of a call. */
+interface Messages {
+  readonly req: HostRequest;
+  readonly res: HostResponse;
 }
 
 /** One call, from its coordinates to what the script made of it (exec-host.md 5.2). Never throws. */
@@ -162,11 +168,10 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
       return;
     }
     const left = Math.max(0, timeoutMs - (clock.monotonic() - call.started));
-    const timer = clock.after(left, () => {
+    call.deadline = clock.after(left, () => {
       journal.log(call, "warn", `no complete answer in ${timeoutMs} ms`);
       call.refuse(envelope.kind === "hook" ? "HOOK_TIMEOUT" : "SCRIPT_TIMEOUT");
     });
-    call.res.once("close", () => timer.cancel());
   }
 
   async function run(
@@ -176,6 +181,8 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
     deployment: Deployment,
   ): Promise<void> {
     const { directives } = script;
+    // Of their own: a post script may run when the call has let go of them.
+    const messages = { req: call.req, res: call.res };
     if (directives.mode === "serverless" && directives.concurrent !== Infinity) {
       const release = await slotsOf(deployment, script.file).take(call, directives.concurrent);
       if (release === null) {
@@ -185,13 +192,13 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
         return;
       }
       try {
-        await runInSlot(call, location, script, deployment);
+        await runInSlot(call, messages, location, script, deployment);
       } finally {
         release();
       }
       return;
     }
-    await runInSlot(call, location, script, deployment);
+    await runInSlot(call, messages, location, script, deployment);
   }
 
   function slotsOf(deployment: Deployment, file: string): Slots {
@@ -210,12 +217,13 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
 
   async function runInSlot(
     call: Call,
+    messages: Messages,
     location: Location,
     script: LoadedScript,
     deployment: Deployment,
   ): Promise<void> {
     const { envelope } = call;
-    const bodyState = await receiveBody(call, script);
+    const bodyState = await receiveBody(call, messages.req, script);
     if (bodyState === null) {
       return;
     }
@@ -225,21 +233,17 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
     let result: unknown;
     let isStopped = false;
     if (pre !== null) {
-      result = await runOne(call, deps.deployments.script(deployment, pre), metadata, deployment);
+      const first = deps.deployments.script(deployment, pre);
+      result = await runOne(call, messages, first, metadata, deployment);
       isStopped = (result !== undefined && result !== null) || call.isAnswered;
     }
     if (!isStopped) {
-      result = await runOne(call, script, metadata, deployment);
+      result = await runOne(call, messages, script, metadata, deployment);
     }
     if (post !== null) {
       const last = deps.deployments.script(deployment, post);
-      const replaced = await runOne(
-        call,
-        last,
-        withMainResult(metadata, result),
-        deployment,
-        result,
-      );
+      const extended = withMainResult(metadata, result);
+      const replaced = await runOne(call, messages, last, extended, deployment, result);
       result = replaced ?? result;
     }
     if (!call.isAnswered) {
@@ -249,12 +253,12 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
 
   async function runOne(
     call: Call,
+    { req, res }: Messages,
     script: LoadedScript,
     metadata: ScriptMetadata,
     deployment: Deployment,
     mainResult?: unknown,
   ): Promise<unknown> {
-    const { req, res } = call;
     const { shared } = deployment;
     const { value } = await script.run({ req, res, metadata, shared, mainResult });
     if (script.directives.awaitPromises || !isThenable(value)) {
@@ -267,8 +271,12 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
   }
 
   /** Buffers what is to be buffered. Null when the call ended over it. */
-  async function receiveBody(call: Call, script: LoadedScript): Promise<BodyState | null> {
-    const { req, envelope } = call;
+  async function receiveBody(
+    call: Call,
+    req: HostRequest,
+    script: LoadedScript,
+  ): Promise<BodyState | null> {
+    const { envelope } = call;
     const isRaw = script.directives.rawBody;
     const hasBody = isBodyAnnounced(req);
     const isNeverRead = req.method === "GET" || req.method === "HEAD";

@@ -60,7 +60,7 @@ export async function fetchUpstream(
       },
     });
     body.bind(outgoing);
-    hook.call.res.once("close", () => {
+    hook.call.onClose(() => {
       hook.setTimer(UNREAD_GRACE_MS, () => {
         if (!body.isTouched) {
           body.cancel();

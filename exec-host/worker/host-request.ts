@@ -24,6 +24,7 @@ export class HostRequest extends IncomingMessage {
   #onRead: (() => void) | null = null;
   #isBodyAnnounced = false;
   #areHeadersSeen = false;
+  #isTaken = false;
 
   static {
     const node = Object.getOwnPropertyDescriptor(IncomingMessage.prototype, "headers")!;
@@ -32,6 +33,9 @@ export class HostRequest extends IncomingMessage {
     Object.defineProperty(HostRequest.prototype, "headers", {
       configurable: true,
       get(this: HostRequest): unknown {
+        if (!this.#isTaken) {
+          return expectation(this.rawHeaders); // Node's server looks for nothing else, and all would be built anew
+        }
         this.#areHeadersSeen = true;
         return node.get?.call(this) as unknown;
       },
@@ -80,9 +84,22 @@ export class HostRequest extends IncomingMessage {
     (this as { headers: unknown }).headers = null;
     (this as unknown as HeaderLines)._addHeaderLines(kept, kept.length);
     this.#areHeadersSeen = false;
+    this.#isTaken = true;
     return isRepeated ? null : taken;
   }
 }
+
+/** The one field that Node's server asks for before it hands a request over. */
+function expectation(raw: readonly string[]): { readonly expect?: string } {
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    if (raw[i]!.length === 6 && raw[i]!.toLowerCase() === "expect") {
+      return { expect: raw[i + 1]! };
+    }
+  }
+  return NO_FIELDS;
+}
+
+const NO_FIELDS = {};
 
 interface HeaderLines {
   _addHeaderLines(fields: string[], length: number): void;
@@ -90,8 +107,11 @@ interface HeaderLines {
 
 /** Makes a connection from the edge show the client's address instead of its own (it has none, being a unix socket). */
 export function showPeer(socket: Socket, address: string): void {
-  define(socket, "remoteAddress", address);
-  define(socket, "remoteFamily", address.includes(":") ? "IPv6" : "IPv4");
+  const family = address.includes(":") ? "IPv6" : "IPv4";
+  if (socket.remoteAddress !== address || socket.remoteFamily !== family) {
+    define(socket, "remoteAddress", address);
+    define(socket, "remoteFamily", family);
+  }
 }
 
 function define(socket: Socket, name: string, value: string): void {

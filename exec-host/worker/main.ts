@@ -13,6 +13,7 @@ import { confineSockets, harden } from "./harden.ts";
 import { HostRequest } from "./host-request.ts";
 import { HostResponse } from "./host-response.ts";
 import { createJournal } from "./journal.ts";
+import { joinWrites } from "./join-writes.ts";
 import { createScriptLocator } from "./locate.ts";
 import { markRequests } from "./mark-requests.ts";
 import { warmUp } from "./modules.ts";
@@ -127,6 +128,7 @@ function listen(message: StartMessage, running: Server): void {
     });
     running.serve(req, res);
   });
+  http.on("connection", joinWrites);
   http.on("error", failStart);
   http.listen(message.socketPath, () => {
     try {

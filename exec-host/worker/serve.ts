@@ -41,8 +41,8 @@ export function createServer(deps: ServeDeps, options: ServeOptions): Server {
   let active = 0;
 
   function serve(req: HostRequest, res: HostResponse): void {
-    res.on("error", () => {}); // late writes on a closed response are the script's affair, never the process's
-    req.on("error", () => {}); // a client that breaks off its upload; whoever reads the body hears it too
+    res.on("error", ignore); // late writes on a closed response are the script's affair, never the process's
+    req.on("error", ignore); // a client that breaks off its upload; whoever reads the body hears it too
     const fields = req.takeEnvelope();
     const envelope = readEnvelope(fields, options.isSecret);
     if (typeof envelope === "string") {
@@ -60,6 +60,7 @@ export function createServer(deps: ServeDeps, options: ServeOptions): Server {
         active--;
         call.close();
         record(call);
+        call.release();
       },
     });
     currentCall.run(call, deps.execute, call);
@@ -106,6 +107,8 @@ function readEnvelope(
   }
   return decodeEnvelope((name) => fields.get(name)) ?? "BAD_REQUEST";
 }
+
+function ignore(): void {}
 
 function answerPlain(res: HostResponse, code: ErrorCode): void {
   const body = Buffer.from(errorBody(code));

@@ -48,7 +48,7 @@ export function createSlots(): Slots {
         };
         waiting.add(start);
         // Answered by its deadline, or left: it must not take a turn any more.
-        call.res.once("close", () => {
+        call.onClose(() => {
           if (waiting.delete(start)) {
             resolve(null);
           }
