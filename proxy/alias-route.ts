@@ -1,4 +1,5 @@
 import { programBySpelling } from "../policy/documents/access.ts";
+import type { AliasRecord } from "../policy/documents/alias.ts";
 import { serviceByName } from "../policy/documents/services.ts";
 import { decodeForm, removeQueryKey, splitTarget } from "../policy/kernel/target.ts";
 import type { TargetParts } from "../policy/kernel/target.ts";
@@ -14,21 +15,20 @@ import type { HostSpace, NamedHost } from "./hostname.ts";
  */
 
 /** What routing needs of a stored alias (edge-proxy.md 4.2). */
-export interface AliasTarget {
-  /** 24 hex characters each. */
-  readonly project: string;
-  readonly container: string;
-  /** A program of edge-proxy.md 1.3 in any spelling, also `http-<port>`. */
-  readonly program: string;
-  readonly port: number | null;
-  readonly index: number | null;
-  readonly target_path: string | null;
-  readonly allow_path_override: boolean;
-  /** ISO 8601; null for none. */
-  readonly expires_at: string | null;
-  readonly enabled: boolean;
-}
+export type AliasTarget = Pick<
+  AliasRecord,
+  | "project"
+  | "container"
+  | "program"
+  | "port"
+  | "index"
+  | "target_path"
+  | "allow_path_override"
+  | "expires_at"
+  | "enabled"
+>;
 
+/** Where a request through an alias goes, or why it goes nowhere. */
 export type AliasRouting =
   | { readonly kind: "refused"; readonly code: "UNKNOWN_HOST" | "ALIAS_PATH_PINNED" }
   | {
