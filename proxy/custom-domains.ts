@@ -40,6 +40,8 @@ const FOUND_MS = 60_000;
 const NOT_FOUND_MS = 30_000;
 const MAX_NAMES = 10_000;
 const MAX_RUNNING = 32;
+/** Of those, for proven names only. */
+const RESERVED_RUNNING = 8;
 /** CNAME records followed. */
 const MAX_STEPS = 3;
 /** So many unanswered queries in a row, and none is sent for a while. */
@@ -55,8 +57,19 @@ const NOT_IN_DNS: ReadonlySet<string> = new Set(["localhost", "invalid", "onion"
 
 type Found = string | null;
 
+/** What a look-up came to. `untold`: cut short, so it says nothing about the name. */
+type Outcome =
+  | { readonly kind: "alias"; readonly label: string }
+  | { readonly kind: "none" }
+  | { readonly kind: "untold" };
+
+const NONE: Outcome = { kind: "none" };
+const UNTOLD: Outcome = { kind: "untold" };
+
 interface Known {
   readonly label: Found;
+  /** It led to an alias when the DNS last said anything of it. */
+  readonly proven: boolean;
   /** Monotonic ms. */
   readonly until: number;
 }
@@ -85,77 +98,76 @@ export function createCustomDomains(
   /** One look-up per name, however many requests wait for it. */
   const running = new Map<string, { result: Promise<Found>; stop: AbortController }>();
   const take = createBucket(clock, maxPerSecond);
-  let silentInRow = 0;
-  let pausedUntil = 0;
+  const onPause = () =>
+    log.warn({ pauseMs: PAUSE_MS }, "the DNS resolver does not answer and gets a pause");
+  // Apart, because a stranger whose own name servers are slow can make the resolver look dead; domains that were served
+  // before must not end with that.
+  const pauses = { proven: createPause(clock, onPause), unproven: createPause(clock, onPause) };
   let closed = false;
 
-  /** One query, and what it says about the resolver. */
-  async function ask(name: string, signal: AbortSignal) {
-    const answer = await lookup(name, signal);
-    if (answer.kind !== "silent") {
-      silentInRow = 0;
-    } else if (!closed && ++silentInRow >= MAX_SILENT) {
-      silentInRow = 0;
-      pausedUntil = clock.monotonic() + PAUSE_MS;
-      log.warn(
-        { pauseMs: PAUSE_MS },
-        "the DNS resolver does not answer: new custom domains are 404 until it is asked again",
-      );
-    }
-    return answer;
-  }
-
-  async function follow(name: string, signal: AbortSignal): Promise<Found> {
+  async function follow(name: string, pause: Pause, signal: AbortSignal): Promise<Outcome> {
     let at = name;
     for (let step = 1; ; step++) {
-      const answer = await ask(at, signal);
+      const answer = await lookup(at, signal);
+      if (closed) {
+        return UNTOLD;
+      }
+      pause.note(answer.kind !== "silent");
       if (answer.kind !== "cname") {
-        return null;
+        return answer.kind === "none" ? NONE : UNTOLD;
       }
       const target = answer.target.toLowerCase().replace(/\.$/, "");
       // A name on the wire may hold any byte, also a colon; what is no host name is not looked at more closely.
       const route = DOMAIN.test(target) ? parseHost(target, space) : null;
       if (route?.kind === "alias") {
-        return route.name;
+        return { kind: "alias", label: route.name };
       }
-      if (step === MAX_STEPS || !isCustomDomain(target, space) || target === at || !take(true)) {
-        return null;
+      if (step === MAX_STEPS || !isCustomDomain(target, space) || target === at) {
+        return NONE;
+      }
+      if (!take(true)) {
+        return UNTOLD;
       }
       at = target;
     }
   }
 
-  async function find(name: string, stop: AbortController): Promise<Found> {
+  async function find(name: string, proven: boolean, stop: AbortController): Promise<Found> {
     const timer = clock.after(timeoutMs, () => stop.abort());
-    let label: Found = null;
+    let outcome: Outcome = UNTOLD;
     try {
-      label = await follow(name, stop.signal);
+      outcome = await follow(name, proven ? pauses.proven : pauses.unproven, stop.signal);
     } finally {
       timer.cancel();
       running.delete(name);
-      const until = clock.monotonic() + (label === null ? NOT_FOUND_MS : FOUND_MS);
-      known.set(name, { label, until });
+      const label = outcome.kind === "alias" ? outcome.label : null;
+      known.set(name, {
+        label,
+        proven: outcome.kind === "untold" ? proven : label !== null,
+        until: clock.monotonic() + (label === null ? NOT_FOUND_MS : FOUND_MS),
+      });
     }
-    return label;
+    return outcome.kind === "alias" ? outcome.label : null;
   }
 
   return {
     alias(name) {
-      const now = clock.monotonic();
       const kept = known.get(name);
-      if (kept !== undefined && now < kept.until) {
+      if (kept !== undefined && clock.monotonic() < kept.until) {
         return kept.label;
       }
       const same = running.get(name);
       if (same !== undefined) {
         return same.result;
       }
-      const renewal = kept !== undefined && kept.label !== null;
-      if (closed || now < pausedUntil || running.size >= MAX_RUNNING || !take(renewal)) {
+      const proven = kept?.proven === true;
+      const room = running.size < (proven ? MAX_RUNNING : MAX_RUNNING - RESERVED_RUNNING);
+      const paused = (proven ? pauses.proven : pauses.unproven).on();
+      if (closed || paused || !room || !take(proven)) {
         return null; // not kept: the next request may ask again
       }
       const stop = new AbortController();
-      const result = find(name, stop);
+      const result = find(name, proven, stop);
       running.set(name, { result, stop });
       return result;
     },
@@ -168,9 +180,31 @@ export function createCustomDomains(
   };
 }
 
+interface Pause {
+  on(): boolean;
+  note(answered: boolean): void;
+}
+
+/** Stops queries for a while after `MAX_SILENT` unanswered ones in a row. */
+function createPause(clock: Clock, onPause: () => void): Pause {
+  let silentInRow = 0;
+  let until = 0;
+  return {
+    on: () => clock.monotonic() < until,
+    note(answered) {
+      silentInRow = answered ? 0 : silentInRow + 1;
+      if (silentInRow >= MAX_SILENT) {
+        silentInRow = 0;
+        until = clock.monotonic() + PAUSE_MS;
+        onPause();
+      }
+    },
+  };
+}
+
 /**
- * A token bucket of `perSecond` tokens. The last quarter is for those who have a claim on it (names that led to an alias
- * before, later steps of a look-up), so that a flood of made-up names does not end domains that work.
+ * A token bucket of `perSecond` tokens. The last quarter is for those who have a claim on it (proven names, later
+ * steps of a look-up), so that a flood of made-up names does not end domains that work.
  */
 function createBucket(clock: Clock, perSecond: number): (claim: boolean) => boolean {
   const kept = Math.floor(perSecond / 4);
