@@ -85,6 +85,7 @@ export const DISPATCH_OUTCOMES = [
   "client_gone",
   "crashed",
 ] as const;
+/** One of those words. */
 export type DispatchOutcomeName = (typeof DISPATCH_OUTCOMES)[number];
 
 /** Where a container's scripts answer at this moment. Plain data, so that it can cross a process border. */
@@ -94,6 +95,28 @@ export interface ExecEndpoint {
   readonly secret: string;
   /** Grows with every start; names the process in reports about it. */
   readonly generation: number;
+}
+
+/** The side that runs embedded exec hosts: the pool itself, or a stub that asks the process which has it. */
+export interface ExecHosts {
+  /**
+   * Where to send a request for a container now. A promise only while a worker has to be started or replaced;
+   * a deadline starts after it. Throws or rejects when no worker can be had.
+   */
+  endpoint(containerId: string): ExecEndpoint | Promise<ExecEndpoint>;
+  /**
+   * A request to that worker failed. `connect`: its socket refused, so it is replaced; `reset`: a connection broke,
+   * so its process may be gone; `silent`: it did not answer in time.
+   */
+  reportSuspect(
+    containerId: string,
+    generation: number,
+    kind: "connect" | "reset" | "silent",
+  ): void;
+  /** Whether that generation's process has ended or is being ended. */
+  isGone(containerId: string, generation: number): boolean;
+  /** How the worker said a dispatch ended whose answer was cut; forgotten after it was asked. */
+  takeEnded(containerId: string, auditId: string): string | undefined;
 }
 
 /** A hook dispatch: the rule's script runs, whatever Host and path say. */

@@ -1,4 +1,4 @@
-import type { ExecEndpoint } from "./envelope.ts";
+import type { ExecEndpoint, ExecHosts } from "./envelope.ts";
 
 /** Where a container's exec host is, as configured (contract.md 2). */
 export type ExecPlace =
@@ -11,32 +11,10 @@ export type ExecPlace =
     }
   | { readonly kind: "none" };
 
-/** The side that runs embedded exec hosts: the pool itself, or a stub that asks the process which has it. */
-export interface ExecHosts {
-  /** Where to send a request now; a promise only while a worker starts. Throws or rejects when none can be had. */
-  endpoint(containerId: string): ExecEndpoint | Promise<ExecEndpoint>;
-  reportSuspect(
-    containerId: string,
-    generation: number,
-    kind: "connect" | "reset" | "silent",
-  ): void;
-  /** Whether that worker has ended. */
-  isGone(containerId: string, generation: number): boolean;
-  /** How the worker said a cut dispatch ended, if it said so. */
-  takeEnded(containerId: string, auditId: string): string | undefined;
-}
-
 /** Exec hosts of all containers, embedded or remote, behind one face. */
-export interface ExecTargets {
+export interface ExecTargets extends Omit<ExecHosts, "endpoint"> {
   /** `null` when the container has no exec host. A promise only while a worker starts; it may reject. */
   endpoint(containerId: string): ExecEndpoint | null | Promise<ExecEndpoint>;
-  reportSuspect(
-    containerId: string,
-    generation: number,
-    kind: "connect" | "reset" | "silent",
-  ): void;
-  isGone(containerId: string, generation: number): boolean;
-  takeEnded(containerId: string, auditId: string): string | undefined;
 }
 
 /** Generation of endpoints that are not ours to restart. */

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import type { ExecEndpoint } from "../dispatcher/envelope.ts";
+import type { ExecEndpoint, ExecHosts } from "../dispatcher/envelope.ts";
 import type { Clock, Timer } from "../policy/kernel/clock.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import { createMetrics, type Metrics } from "../policy/kernel/metrics.ts";
@@ -11,6 +11,7 @@ import { createExecPool } from "./pool/pool.ts";
 import { parseUser, type ExecContainer } from "./pool/worker.ts";
 import type { LogLine } from "./protocol.ts";
 
+/** What {@link createExecHost} builds on. */
 export interface ExecHostDeps {
   readonly clock: Clock;
   readonly log: Log;
@@ -20,6 +21,7 @@ export interface ExecHostDeps {
   readonly containers: () => ReadonlyMap<string, ExecContainer>;
 }
 
+/** How workers, logs and confinement differ from the defaults. */
 export interface ExecHostOptions {
   readonly pool: Partial<ExecPoolOptions>;
   readonly logs?: LogStoreOptions;
@@ -27,16 +29,7 @@ export interface ExecHostOptions {
 }
 
 /** Scripts and their management for all embedded containers of this process. */
-export interface ExecHost {
-  /** Where scripts of a container run; the shape `createExecTargets` takes. */
-  endpoint(containerId: string): ExecEndpoint | Promise<ExecEndpoint>;
-  reportSuspect(
-    containerId: string,
-    generation: number,
-    kind: "connect" | "reset" | "silent",
-  ): void;
-  isGone(containerId: string, generation: number): boolean;
-  takeEnded(containerId: string, auditId: string): string | undefined;
+export interface ExecHost extends ExecHosts {
   /** Where a container's management routes are answered. */
   manageEndpoint(containerId: string): ExecEndpoint | Promise<ExecEndpoint>;
   /** Starts the worker of every configured container, so that no first request waits. Never rejects. */

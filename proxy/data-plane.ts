@@ -1,7 +1,8 @@
 import { createAudit } from "../dispatcher/audit.ts";
 import { createDispatcher } from "../dispatcher/dispatch.ts";
 import { createExecHostClient } from "../dispatcher/exec-host-client.ts";
-import { type ExecHosts, createExecTargets } from "../dispatcher/exec-target.ts";
+import type { ExecHosts } from "../dispatcher/envelope.ts";
+import { createExecTargets } from "../dispatcher/exec-target.ts";
 import { type Clock, delay } from "../policy/kernel/clock.ts";
 import type { Exchange } from "../policy/kernel/exchange.ts";
 import type { Http1Client } from "../policy/kernel/http1/types.ts";

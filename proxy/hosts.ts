@@ -1,5 +1,5 @@
 import type { ExecEndpoint } from "../dispatcher/envelope.ts";
-import type { ExecHosts } from "../dispatcher/exec-target.ts";
+import type { ExecHosts } from "../dispatcher/envelope.ts";
 
 /** Where an agent gateway listens, and the secret that requests to it are signed with. */
 export type AgentEndpoint = Pick<ExecEndpoint, "origin" | "secret">;

@@ -1,5 +1,5 @@
 import { rmSync } from "node:fs";
-import type { ExecEndpoint } from "../../dispatcher/envelope.ts";
+import type { ExecEndpoint, ExecHosts } from "../../dispatcher/envelope.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import type { Log } from "../../policy/kernel/log.ts";
 import type { Metrics } from "../../policy/kernel/metrics.ts";
@@ -16,6 +16,7 @@ import { makeRunDir } from "./run-dir.ts";
 import { createSlot, TICK_MS, type Slot, type SlotDeps } from "./slot.ts";
 import { startWorker, type ExecContainer } from "./worker.ts";
 
+/** What {@link createExecPool} builds on. */
 export interface ExecPoolDeps {
   readonly clock: Clock;
   readonly log: Log;
@@ -26,29 +27,10 @@ export interface ExecPoolDeps {
   readonly reports?: ReportSink;
 }
 
-export interface ExecPool {
-  /**
-   * Where to send a request for a container now. A promise only while a worker has to be started or replaced;
-   * a deadline starts after it.
-   *
-   * @throws ExecUnavailable (or rejects with it) when no worker can be had.
-   */
-  endpoint(containerId: string): ExecEndpoint | Promise<ExecEndpoint>;
-  /**
-   * A request to that worker failed. `connect`: its socket refused, so it is replaced; `reset`: a connection broke,
-   * so its process may be gone; `silent`: it did not answer in time.
-   */
-  reportSuspect(
-    containerId: string,
-    generation: number,
-    kind: "connect" | "reset" | "silent",
-  ): void;
+/** The workers of all containers; `endpoint` fails with {@link ExecUnavailable}. */
+export interface ExecPool extends ExecHosts {
   /** Starts a worker ahead of requests. Never rejects. */
   warm(containerId: string): Promise<void>;
-  /** Whether that generation's process has ended or is being ended. */
-  isGone(containerId: string, generation: number): boolean;
-  /** How the worker said a dispatch ended whose answer was cut; forgotten after it was asked. */
-  takeEnded(containerId: string, auditId: string): string | undefined;
   /** Applies a changed set of containers: removed ones stop, changed ones are replaced without a cut. */
   reconcile(): void;
   status(): ExecPoolStatus;

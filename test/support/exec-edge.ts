@@ -8,7 +8,8 @@ import {
   type ExecCallOutcome,
 } from "../../dispatcher/dispatch.ts";
 import { createExecHostClient } from "../../dispatcher/exec-host-client.ts";
-import { createExecTargets, type ExecHosts, type ExecPlace } from "../../dispatcher/exec-target.ts";
+import type { ExecHosts } from "../../dispatcher/envelope.ts";
+import { createExecTargets, type ExecPlace } from "../../dispatcher/exec-target.ts";
 import type { CompiledRule, ScriptTarget } from "../../policy/compile/compiled-policy.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import type { Exchange } from "../../policy/kernel/exchange.ts";
