@@ -213,19 +213,23 @@ test("bytes behind a request that waits are read as the next request", async ({ 
   ]);
 });
 
-test("a silent resolver costs its own requests a second at most, and others nothing", async ({
+test("a silent resolver costs its own requests the time-out, and others nothing", async ({
   expect,
 }) => {
   const names = Array.from({ length: 12 }, (_, i) => `n${i}.example`);
   const dns = await startDnsServer(Object.fromEntries(names.map((name) => [name, "silent"])));
-  const { edge } = await withDomains(dns, { timeoutMs: 400 });
-  const waiting = names.map((host) => ask(edge.port, { host }));
+  const { edge } = await withDomains(dns, { timeoutMs: 1000 });
+  let settled = 0;
+  const waiting = names.map(async (host) => {
+    const answer = await ask(edge.port, { host });
+    settled += 1;
+    return answer;
+  });
   const own = await ask(edge.port, { host: edge.host("terminal-1") });
-  expect(own.status).toBe(200);
+  expect([own.status, settled]).toEqual([200, 0]);
   const answers = await Promise.all(waiting);
   expect(answers.map(outcome)).toEqual(names.map(() => NOT_OURS));
-  expect(Math.max(...answers.map(({ ms }) => ms))).toBeLessThan(3000);
-  expect(own.ms).toBeLessThan(Math.min(...answers.map(({ ms }) => ms)));
+  expect(Math.max(...answers.map(({ ms }) => ms))).toBeLessThan(4000);
   // Five in a row went unanswered: for a while nobody is asked, and nobody waits.
   const before = dns.queries.length;
   dns.zone.set("late.example", toDoor);
