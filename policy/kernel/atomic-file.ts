@@ -1,6 +1,6 @@
-import { randomBytes } from "node:crypto";
 import { open, rename, unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import { newHex } from "./ids.ts";
 
 /**
  * Writes a whole file or nothing: temp file in the same folder, fsync, rename, fsync of the folder.
@@ -14,7 +14,7 @@ export async function writeFileAtomic(
   mode = 0o600,
 ): Promise<void> {
   const folder = dirname(path);
-  const temp = join(folder, `.${basename(path)}.${randomBytes(6).toString("hex")}.tmp`);
+  const temp = join(folder, `.${basename(path)}.${newHex(6)}.tmp`);
   const file = await open(temp, "wx", mode);
   try {
     try {

@@ -104,7 +104,11 @@ const DOORS: readonly { word: RegExp; allowed: RegExp; reason: string }[] = [
     allowed: /^(policy\/(kernel\/atomic-file|store\/file-lock)\.ts$|exec-host\/tools\/)/,
     reason: "files are written whole, by kernel/atomic-file.ts",
   },
-  { word: /\bMath\.random\(/, allowed: /^$/, reason: "randomness comes from kernel/ids.ts" },
+  {
+    word: /\b(Math\.random|randomBytes|randomUUID|randomInt|getRandomValues)\(/,
+    allowed: /^policy\/kernel\/ids\.ts$/,
+    reason: "randomness comes from kernel/ids.ts",
+  },
   {
     word: /\bprocess\.env\b/,
     allowed:
