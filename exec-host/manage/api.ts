@@ -47,16 +47,16 @@ const LIMITS = { connectMs: 3_000, idleMs: 60_000, maxHeaderBytes: 65_536 };
 export function createManageApi(deps: ManageApiDeps): ManageApi {
   const { client } = deps;
   const log = deps.log.child({ component: "manage" });
-  const bearer = Buffer.from(`Bearer ${deps.token}`);
+  const token = Buffer.from(deps.token);
 
   const hasToken = (fields: FieldLines): boolean => {
     const [value, more] = fieldValues(fields, "authorization");
-    const given = Buffer.from(value ?? "", "latin1");
+    const given = Buffer.from(/^bearer +(\S+) *$/i.exec(value ?? "")?.[1] ?? "", "latin1");
     return (
       more === undefined &&
-      deps.token !== "" &&
-      given.length === bearer.length &&
-      timingSafeEqual(given, bearer)
+      token.length > 0 &&
+      given.length === token.length &&
+      timingSafeEqual(given, token)
     );
   };
 

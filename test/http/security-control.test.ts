@@ -166,3 +166,21 @@ test("script management reaches nothing outside the deployment it is asked for",
   });
   expect(logs.status).toBe(400);
 });
+
+test("script management takes the control token by the same reading", async () => {
+  const edge = await startTestEdge();
+  const health = async (authorization: string): Promise<number> =>
+    (
+      await ask(edge.port, {
+        host: edge.host("exec-1"),
+        path: "/api/v1/exec/health",
+        headers: { authorization },
+      })
+    ).status;
+  for (const value of [`Bearer ${TOKEN}`, `bearer  ${TOKEN}`]) {
+    expect(await health(value), value).toBe(200);
+  }
+  for (const value of ["Bearer", "Bearer ", TOKEN, `Bearer ${TOKEN}x`, `Bearer ${TOKEN}, x`]) {
+    expect(await health(value), value).toBe(403);
+  }
+});
