@@ -132,6 +132,28 @@ test("a client that leaves ends the request at the service", async ({ expect }) 
   });
 });
 
+test("a reload leaves running answers and kept-alive connections alone", async ({ expect }) => {
+  const upstream = await recordingUpstream(({ target }) => {
+    const head = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n";
+    return target.startsWith("/slow") ? `${head}first` : `${head}0123456789`;
+  });
+  const edge = await startTestEdge({ upstream: upstream.port });
+  const client = await rawClient(edge.port);
+  const get = (path: string): void =>
+    client.send(`GET ${path} HTTP/1.1\r\nHost: ${edge.host("terminal-1")}\r\n\r\n`);
+  get("/slow");
+  await client.waitFor("first");
+  const { config } = edge.edge;
+  await edge.edge.reload({ ...config, limits: { ...config.limits, maxTargetBytes: 300 } });
+  upstream.sockets[0]?.write("-half");
+  await client.waitFor("first-half");
+  get("/next");
+  await client.waitFor("0123456789");
+  get(`/${"a".repeat(400)}`); // the new generation decides about requests that come after it
+  await client.waitFor("HTTP/1.1 414 ");
+  expect(upstream.requests.map(({ target }) => target.split("?")[0])).toEqual(["/slow", "/next"]);
+});
+
 test.for(["DELETE", "OPTIONS"])(
   "%s with a chunked body on kept-alive connections arrives as exactly one message each",
   async (method, { expect }) => {
