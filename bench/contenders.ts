@@ -12,6 +12,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
+/** One proxy under comparison, running as a process of its own. */
 export interface Contender {
   readonly name: string;
   readonly pid: number;
@@ -76,6 +77,7 @@ export async function startUpstream(): Promise<Contender> {
   };
 }
 
+/** Starts a contender of `peers/` in front of the upstream and waits until it listens. */
 export async function startPeer(name: string, upstreamPort: number): Promise<Contender> {
   const { child, port } = await start(
     ROOT,
@@ -117,6 +119,7 @@ module.exports = async (req, res) => {
 `,
 };
 
+/** How an edge under comparison is set up. */
 export interface EdgeOptions {
   /** Checkout to run; this one by default. */
   readonly root?: string;

@@ -20,6 +20,7 @@ export interface MemoryOptions {
   readonly bodyMiB: number;
 }
 
+/** One measured figure with the most it may be. */
 export interface MemoryFigure {
   readonly name: string;
   readonly value: number;

@@ -44,6 +44,7 @@ export interface IdentityGroup {
   readonly expose_type?: boolean;
 }
 
+/** A permission group of any type. */
 export type GroupConfig = IpGroup | PasswordGroup | TokenGroup | JwtGroup | IdentityGroup;
 
 /** Which instances a group may use: all or none, one, several, or a range such as `"8000-8100"`. */

@@ -27,6 +27,7 @@ export interface TransportRequest {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** What may stand in a query; `null` and `undefined` are left out. */
 export type QueryValue = string | number | boolean | null | undefined;
 
 /** Sends requests to one server and reads its JSON or event streams. */

@@ -76,12 +76,14 @@ export type DispatchOutcome =
       finish(outcome: DispatchOutcomeName, status: number): void;
     };
 
+/** How a call of a script by its own address ended. */
 export type ExecCallOutcome = {
   readonly outcome: "answered" | "failed" | "client_gone";
   readonly status: number;
   readonly code: ErrorCode | null;
 };
 
+/** What {@link createDispatcher} builds on. */
 export interface DispatcherDeps {
   readonly targets: ExecTargets;
   readonly client: ExecHostClient;
@@ -91,6 +93,7 @@ export interface DispatcherDeps {
   readonly log: Log;
 }
 
+/** Times and duties of a dispatcher. */
 export interface DispatcherOptions {
   /** The host keeps the deadline itself; the edge acts so long after it, should the host be stuck. */
   readonly backstopMs: number;
@@ -102,6 +105,7 @@ export interface DispatcherOptions {
   readonly tellOutcome: boolean;
 }
 
+/** What the edge uses. */
 export const DEFAULT_DISPATCHER_OPTIONS: DispatcherOptions = {
   backstopMs: 40,
   startWaitMs: 10_000,
@@ -109,6 +113,7 @@ export const DEFAULT_DISPATCHER_OPTIONS: DispatcherOptions = {
   tellOutcome: false,
 };
 
+/** Hands requests to scripts. */
 export interface Dispatcher {
   /** Runs the rule's script for the request and answers it. Never rejects, and never lets a request pass unanswered. */
   dispatch(request: DispatchRequest): Promise<DispatchOutcome>;
@@ -154,6 +159,7 @@ const CLOCK_SLACK_MS = 10;
 const CUT_WAIT_MS = 100;
 const OUTCOME_LOWER = OUTCOME_FIELD.toLowerCase();
 
+/** Builds the dispatcher. Every path out of it has answered, refused or cut the request. */
 export function createDispatcher(
   deps: DispatcherDeps,
   given: Partial<DispatcherOptions> = {},

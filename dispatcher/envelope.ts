@@ -148,6 +148,7 @@ export interface OrdinaryEnvelope {
   readonly manage: boolean;
 }
 
+/** What travels to an exec host beside the request itself. */
 export type Envelope = HookEnvelope | OrdinaryEnvelope;
 
 /** The envelope as header lines, to be appended to the swept fields of a request. */

@@ -58,6 +58,7 @@ export interface ExecHostConfig extends Omit<z.output<typeof schema>, "listen" |
   readonly scripts: string;
 }
 
+/** The configuration, or every problem in it at once. */
 export type ExecHostConfigResult =
   | { readonly ok: true; readonly config: ExecHostConfig }
   | { readonly ok: false; readonly issues: readonly Issue[] };

@@ -21,6 +21,7 @@ export interface FrontCall<E> {
   readonly target: string;
 }
 
+/** What {@link createFront} builds on. */
 export interface FrontDeps {
   readonly secret: string;
   readonly hook: (call: FrontCall<HookEnvelope>) => void;

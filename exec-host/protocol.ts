@@ -24,7 +24,9 @@ export const MAX_BATCH = 200;
 /** Longest log text, in UTF-16 units; a longer one is cut by the sender and again by the receiver. */
 export const MAX_LOG_TEXT = 8192;
 
+/** Levels of script lines, the least important first. */
 export const LOG_LEVELS = ["debug", "info", "warn", "error"] as const;
+/** One of those levels. */
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** Figures a worker needs; all in ms or bytes. */
@@ -61,11 +63,13 @@ export interface StartMessage {
   readonly logsDir?: string;
 }
 
+/** Asks whether the worker still looks at its messages. */
 export interface PingMessage {
   readonly type: "ping";
   readonly seq: number;
 }
 
+/** What the parent tells a worker. */
 export type ParentMessage = StartMessage | PingMessage;
 
 /** The socket is listening. */
@@ -80,6 +84,7 @@ export interface FailedMessage {
   readonly message: string;
 }
 
+/** The answer to a ping. */
 export interface PongMessage {
   readonly type: "pong";
   readonly seq: number;
@@ -100,6 +105,7 @@ export interface LogLine {
   readonly msg: string;
 }
 
+/** Lines that scripts logged since the last such message. */
 export interface LogsMessage {
   readonly type: "logs";
   readonly lines: readonly LogLine[];
@@ -125,6 +131,7 @@ export interface ExecutionRecord {
   readonly durationMs: number;
 }
 
+/** Calls that ended since the last such message. */
 export interface ExecutionsMessage {
   readonly type: "executions";
   readonly entries: readonly ExecutionRecord[];
@@ -137,6 +144,7 @@ export interface EndedMessage {
   readonly outcome: string;
 }
 
+/** What a worker tells the parent. */
 export type WorkerMessage =
   | ReadyMessage
   | FailedMessage

@@ -20,6 +20,7 @@ export interface ClaimCommandIo {
   readonly stdout: { write(text: string): unknown };
 }
 
+/** Flags of `interpose claim mint`. */
 export interface MintOptions {
   readonly username: string;
   readonly type: string;

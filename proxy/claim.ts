@@ -13,6 +13,7 @@ import type { KeyObject } from "node:crypto";
  */
 
 export const CLAIM_TYPE = "identity";
+/** The one issuer whose claims count. */
 export const CLAIM_ISSUER = "hoody-api";
 
 /** Key ids: no dot, because dots divide the claim. */

@@ -25,6 +25,7 @@ export type ToEdge =
 /** Which host of a container is asked for. */
 export type HostKind = "exec" | "manage" | "agent";
 
+/** What an edge process tells the primary. */
 export type FromEdge =
   | {
       readonly type: "listening";

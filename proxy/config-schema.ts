@@ -154,7 +154,9 @@ function byKind<E extends z.ZodType, R extends z.ZodType>(embedded: E, remoteFor
   return z.union([embedded, remoteForm, none]);
 }
 
+/** A container's `exec` entry. */
 export const execSchema = byKind(execEmbedded, remote(7700));
+/** A container's `agent` entry. */
 export const agentSchema = byKind(agentEmbedded, remote(7800).omit({ manage: true }));
 
 /** What custom domains look like when they are on; `off` is a word of its own beside it. */
@@ -217,6 +219,7 @@ const key = z.strictObject({
   publicKeyHex: text("64 hex characters", (v) => /^[0-9a-fA-F]{64}$/.test(v)),
 });
 
+/** The whole configuration file; its JSON Schema is docs/config.schema.json. */
 export const configSchema = z.strictObject({
   node: text("one DNS label", (v) => DNS_NAME.test(v) && !v.includes(".")).default("local"),
   domain: text("a DNS name in lower case", (v) => DNS_NAME.test(v)).default("containers.localhost"),

@@ -15,6 +15,7 @@ export function upstreamLimits({ limits }: Pick<Config, "limits">): OutgoingRequ
   };
 }
 
+/** An exec host that this edge runs. */
 export type EmbeddedExec = Extract<ExecConfig, { kind: "embedded" }>;
 
 /** Running containers whose scripts this process runs. */
@@ -28,6 +29,7 @@ export function embeddedExecs(config: Config): Map<string, EmbeddedExec> {
   return found;
 }
 
+/** An agent gateway that this edge starts. */
 export type EmbeddedAgent = Extract<AgentConfig, { kind: "embedded" }>;
 
 /** Running containers whose agent gateway this process runs. */

@@ -12,6 +12,7 @@ import {
   parseListen,
 } from "./config-schema.ts";
 
+/** Where to listen; port 0 is any free one. */
 export interface ListenAddress {
   readonly host: string;
   readonly port: number;
@@ -19,6 +20,7 @@ export interface ListenAddress {
 
 type FileContainer = ConfigFile["containers"][number];
 
+/** A container's exec host as configured. */
 export type ExecConfig =
   | (Omit<Extract<FileContainer["exec"], { kind: "embedded" }>, "scripts"> & {
       readonly scripts: string;
@@ -26,6 +28,7 @@ export type ExecConfig =
   | Extract<FileContainer["exec"], { kind: "remote" }>
   | { readonly kind: "none" };
 
+/** A container's agent gateway as configured. */
 export type AgentConfig =
   | (Omit<Extract<FileContainer["agent"], { kind: "embedded" }>, "home"> & {
       readonly home: string;
@@ -33,6 +36,7 @@ export type AgentConfig =
   | Extract<FileContainer["agent"], { kind: "remote" }>
   | { readonly kind: "none" };
 
+/** A container as configured, paths absolute. */
 export interface ContainerConfig {
   readonly project: string;
   readonly container: string;
@@ -65,6 +69,7 @@ export interface Config extends Omit<
   readonly containers: ReadonlyMap<string, ContainerConfig>;
 }
 
+/** The configuration, or every problem in it at once. */
 export type ConfigResult =
   | { readonly ok: true; readonly config: Config }
   | { readonly ok: false; readonly issues: readonly Issue[] };

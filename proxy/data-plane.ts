@@ -56,6 +56,7 @@ export interface DataPlane {
   close(): Promise<void>;
 }
 
+/** Builds listeners and pipeline; nothing listens before `listen()`. */
 export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane {
   const { clock, log, metrics, client, policies } = deps;
   let generation = createGeneration(initial, deps, null);

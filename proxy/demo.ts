@@ -9,6 +9,7 @@ const DEMO_PROJECT = "67e89abc123def456789abcd";
 const DEMO_CONTAINER = "890abcdef12345678901cdef";
 const DOMAIN = "containers.localhost";
 
+/** The demo: a configuration, and the service that it leads to. */
 export interface Demo {
   /** As the configuration file would say it. */
   readonly config: Record<string, unknown>;

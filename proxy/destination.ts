@@ -21,6 +21,7 @@ export interface Destination {
   readonly endpoint: Endpoint;
 }
 
+/** Where a request goes, or why it goes nowhere. */
 export type Resolution =
   | { readonly kind: "found"; readonly destination: Destination }
   | { readonly kind: "refused"; readonly code: ErrorCode };

@@ -20,6 +20,7 @@ export interface Finisher {
 /** Longest path in the access line; the rest says nothing that the first kilobyte does not. */
 const MAX_LOGGED_PATH = 1024;
 
+/** Builds what ends every request: access line, metrics, release. */
 export function createFinisher(deps: {
   clock: Clock;
   log: Log;

@@ -29,6 +29,7 @@ export interface Generation {
   clientAddress(exchange: Exchange): string;
 }
 
+/** What a generation is built from beside the configuration. */
 export interface GenerationDeps {
   readonly clock: Clock;
   readonly log: Log;

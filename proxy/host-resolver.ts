@@ -21,10 +21,12 @@ export interface Route {
   readonly host: string | null;
 }
 
+/** What a host names, or why it names nothing. */
 export type RouteResolution =
   | { readonly kind: "found"; readonly route: Route }
   | { readonly kind: "refused"; readonly code: ErrorCode };
 
+/** Finds what a host leads to. */
 export interface HostResolver {
   /**
    * A promise only for a custom domain that has to be looked up.
@@ -52,6 +54,7 @@ type Known =
 
 const NOT_OURS = { kind: "refused", code: "UNKNOWN_HOST" } as const;
 
+/** What the resolver builds on. */
 export interface HostResolverDeps {
   readonly aliases: AliasLookup;
   /** null: the configuration does not want them. */

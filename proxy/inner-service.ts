@@ -24,6 +24,7 @@ export interface InnerDestination {
   readonly execId: string | null;
 }
 
+/** Hands out and checks the tokens by which hooks reach hosts that have no port of their own. */
 export interface InnerService {
   /** A token for one dispatch, good for `ms`. */
   mint(destination: InnerDestination, ms: number): string;
@@ -31,6 +32,7 @@ export interface InnerService {
   handle(exchange: Exchange): void;
 }
 
+/** What {@link createInnerService} builds on. */
 export interface InnerServiceDeps {
   readonly clock: Clock;
   readonly log: Log;
@@ -47,6 +49,7 @@ interface Claims extends InnerDestination {
   readonly until: number;
 }
 
+/** Builds it; a request without the token of a running dispatch is refused. */
 export function createInnerService(deps: InnerServiceDeps): InnerService {
   const { clock, client, dispatcher, agents } = deps;
   const log = deps.log.child({ component: "inner" });

@@ -13,6 +13,7 @@ export interface OwnAddresses {
   has(host: string, port: number): boolean;
 }
 
+/** Starts with no address; listeners add theirs. */
 export function createOwnAddresses(): OwnAddresses {
   const byPort = new Map<number, Set<string>>();
   return {

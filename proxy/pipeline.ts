@@ -35,6 +35,7 @@ export interface PipelineDeps {
 
 const BUDGET_SPENT = refusal("REQUEST_BUDGET_SPENT");
 
+/** Builds the function that takes every request through its phases. */
 export function createPipeline(deps: PipelineDeps): (exchange: Exchange) => void {
   const { hosts, policies, authenticator, router, budget, finisher } = deps;
 

@@ -9,6 +9,7 @@ export interface Budgeted {
   expire(): void;
 }
 
+/** Ends requests that take longer than they may. */
 export interface RequestBudget {
   /** Once per request. */
   enter(request: Budgeted): void;

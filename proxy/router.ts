@@ -46,6 +46,7 @@ export interface ScriptManagement {
   handle(request: ManagementRequest): Promise<number>;
 }
 
+/** A request to script management. */
 export interface ManagementRequest {
   readonly exchange: Exchange;
   readonly fields: FieldLines;
@@ -58,6 +59,7 @@ export interface ManagementRequest {
   readonly clientAddress: string;
 }
 
+/** What {@link createRouter} builds on. */
 export interface RouterDeps {
   readonly config: () => Config;
   readonly client: Http1Client;
@@ -80,6 +82,7 @@ type Cancel = (failure: UpstreamFailure) => void;
 /** A script runs on after its deadline; so long its helpers may still reach the service (exec-host.md 5.2). */
 const LATE_HELPER_MS = 300_000;
 
+/** Builds what sends an admitted request where it goes. */
 export function createRouter(deps: RouterDeps): Router {
   const { client, dispatcher, finisher, budget, clock } = deps;
   const upstreamSeconds = deps.metrics.upstreamSeconds;

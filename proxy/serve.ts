@@ -36,6 +36,7 @@ export interface RunningEdge {
   close(): Promise<void>;
 }
 
+/** What an edge is given from outside. */
 export interface EdgeDeps {
   readonly clock: Clock;
   readonly log: Log;

@@ -17,6 +17,7 @@ import type { AliasLookup } from "./host-resolver.ts";
 import type { EmbeddedHosts } from "./hosts.ts";
 import type { OwnAddresses } from "./own-addresses.ts";
 
+/** What {@link createTraffic} builds on. */
 export interface TrafficDeps {
   readonly clock: Clock;
   readonly log: Log;
@@ -47,6 +48,7 @@ function workerCount(config: Config): number {
   return config.workers === "auto" ? availableParallelism() : config.workers;
 }
 
+/** Runs the data plane in this process, or in several that share the ports. */
 export function createTraffic(initial: Config, deps: TrafficDeps): Traffic {
   return workerCount(initial) > 1
     ? createSharedTraffic(initial, deps)

@@ -5,6 +5,7 @@ import type { SettingsLayer } from "./seams.ts";
 
 /** The guarded writes a nonce can be minted for. */
 export const WRITE_OPS = ["upsert", "delete", "toggle", "set_disabled", "rules_set"] as const;
+/** One of those kinds of write. */
 export type WriteOp = (typeof WRITE_OPS)[number];
 
 /** How long a nonce lives. */

@@ -11,6 +11,7 @@ import { createRelay } from "../../policy/kernel/relay.ts";
 /** Who may use a container's management routes (decision 43). */
 export type ManageMode = "admitted" | "open" | "off";
 
+/** One request to the management routes of a container. */
 export interface ManageCall {
   readonly exchange: Exchange;
   readonly fields: FieldLines;
@@ -31,6 +32,7 @@ export interface ManageApi {
   handle(call: ManageCall): Promise<number>;
 }
 
+/** What {@link createManageApi} builds on. */
 export interface ManageApiDeps {
   readonly client: Http1Client;
   readonly log: Log;
@@ -44,6 +46,7 @@ export interface ManageApiDeps {
 const BASE = "/api/v1/exec";
 const LIMITS = { connectMs: 3_000, idleMs: 60_000, maxHeaderBytes: 65_536 };
 
+/** Passes management requests to the container's management process. */
 export function createManageApi(deps: ManageApiDeps): ManageApi {
   const { client } = deps;
   const log = deps.log.child({ component: "manage" });

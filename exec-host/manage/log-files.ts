@@ -11,6 +11,7 @@ export interface LogFile {
   readonly modified: string;
 }
 
+/** One line that a search found. */
 export interface LogHit {
   readonly file: string;
   /** 1-based. */

@@ -18,7 +18,9 @@ export interface ScriptCounters {
   readonly ws_active: number;
 }
 
+/** What the counters of scripts can be sorted by. */
 export const SORTS = ["lastActivity", "requests", "errors", "p95", "ws_active"] as const;
+/** One of those orders. */
 export type Sort = (typeof SORTS)[number];
 
 const MAX_SCRIPTS = 5_000;

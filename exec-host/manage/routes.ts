@@ -32,11 +32,13 @@ export interface ManageRequest {
   readonly execId: string | null;
 }
 
+/** What a management route answers. */
 export type ManageReply =
   | { readonly kind: "json"; readonly status: number; readonly body: unknown }
   /** Lines of a log file as server-sent events. */
   | { readonly kind: "stream"; readonly file: string; readonly follow: boolean };
 
+/** What the management routes build on. */
 export interface ManageDeps {
   readonly files: ScriptFiles;
   readonly logs: string;

@@ -88,6 +88,7 @@ function checkSpelling(path: string): void {
   }
 }
 
+/** A script's content, and what the file system says of it. */
 export interface ScriptFile {
   readonly content: string;
   readonly size: number;

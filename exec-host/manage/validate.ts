@@ -11,6 +11,7 @@ export interface Finding {
   readonly column?: number;
 }
 
+/** What was found in a script's text. */
 export interface Validation {
   readonly valid: boolean;
   readonly errors: readonly Finding[];

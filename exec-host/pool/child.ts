@@ -37,11 +37,13 @@ export interface ChildSpec {
   readonly confinement: Confinement;
 }
 
+/** How a child process ended. */
 export interface ChildExit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
 
+/** Who hears of a child's messages, output and end. */
 export interface ChildHandlers {
   message(message: WorkerMessage): void;
   /** A line of the process's own output: crash reports of the runtime, or a script that writes there itself. */

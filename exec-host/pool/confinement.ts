@@ -24,6 +24,7 @@ export interface Confinement {
 /** Runs a program with a timeout; true when it exits 0. */
 export type Probe = (command: string, args: readonly string[]) => Promise<boolean>;
 
+/** Which helpers may be used, and where they are looked for. */
 export interface ConfinementOptions {
   /** Folders searched for the helpers, in order; never the environment's PATH. */
   readonly searchFolders: readonly string[];
@@ -31,6 +32,7 @@ export interface ConfinementOptions {
   readonly without?: readonly ("bwrap" | "unshare" | "setpriv" | "prlimit")[];
 }
 
+/** Where the confining programs are looked for. */
 export const DEFAULT_SEARCH_FOLDERS = ["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin"];
 
 /** Processes and threads of a worker's own user. The engine itself has about a dozen threads. */
@@ -90,6 +92,7 @@ export async function detectConfinement(
   };
 }
 
+/** A command to be confined, with the folders it needs. */
 export interface WrapRequest {
   readonly command: string;
   readonly args: readonly string[];
@@ -101,6 +104,7 @@ export interface WrapRequest {
   readonly maxDataBytes: number;
 }
 
+/** The command that starts it confined. */
 export interface WrappedCommand {
   readonly command: string;
   readonly args: readonly string[];

@@ -10,6 +10,7 @@ export interface ReportSink {
   output(containerId: string, line: string): void;
 }
 
+/** Times and bounds of worker processes. */
 export interface ExecPoolOptions {
   readonly role: ChildRole;
   /** From spawn to ready. */
@@ -30,6 +31,7 @@ export interface ExecPoolOptions {
   readonly entry?: string;
 }
 
+/** What every exec host uses unless told otherwise. */
 export const DEFAULT_POOL_OPTIONS: ExecPoolOptions = {
   role: "scripts",
   startMs: 10_000,
@@ -53,6 +55,7 @@ export class ExecUnavailable extends Error {
   override readonly name = "ExecUnavailable";
 }
 
+/** One worker at this moment. */
 export interface WorkerStatus {
   readonly container: string;
   readonly state: "starting" | "ready" | "late" | "ending";
@@ -62,6 +65,7 @@ export interface WorkerStatus {
   readonly active: number;
 }
 
+/** The workers of a pool at this moment. */
 export interface ExecPoolStatus {
   readonly confinement: Confinement;
   readonly workers: readonly WorkerStatus[];

@@ -66,6 +66,7 @@ const MAX_BACKOFF_MS = 1_000;
 const MAX_ENDED = 1_000;
 const EVICTABLE_MS = 1_000;
 
+/** Keeps the workers of one container: starts, watches, replaces and stops them. */
 export function createSlot(deps: SlotDeps, id: string, initial: ExecContainer): Slot {
   const { clock, log, options } = deps;
   let container = initial;

@@ -28,6 +28,7 @@ export interface ExecContainer {
 /** Why a worker ended; the label of `interpose_exec_restarts_total`. */
 export type EndReason = "cpu" | "memory" | "crash" | "deploy" | "idle";
 
+/** What {@link startWorker} builds on. */
 export interface WorkerDeps {
   readonly role: ChildRole;
   readonly clock: Clock;
@@ -44,6 +45,7 @@ export interface WorkerDeps {
   readonly entry?: string | undefined;
 }
 
+/** Who hears of a worker's messages, output and end. */
 export interface WorkerEvents {
   message(message: WorkerMessage): void;
   output(line: string): void;

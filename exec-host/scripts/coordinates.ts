@@ -1,5 +1,6 @@
 /** Subdomain and exec id of a call that names none (exec-host.md 1.1, open question 1). */
 export const DEFAULT_SUBDOMAIN = "default";
+/** The exec id of a request that names none. */
 export const DEFAULT_EXEC_ID = "1";
 
 const SUBDOMAIN = /^[a-z0-9]{1,63}$/;

@@ -28,6 +28,7 @@ export interface DirectiveWarning {
   readonly message: string;
 }
 
+/** The directives of a file, and those that made no sense. */
 export interface ParsedDirectives {
   readonly directives: Directives;
   readonly warnings: readonly DirectiveWarning[];

@@ -8,6 +8,7 @@ export interface UploadedFile {
   readonly data: Buffer;
 }
 
+/** A decoded multipart body. */
 export interface MultipartForm {
   /** Text parts in order; a name may come more than once. */
   readonly fields: readonly (readonly [name: string, value: string])[];

@@ -9,6 +9,7 @@ export type ModuleTarget =
   | { readonly kind: "builtin"; readonly name: string }
   | { readonly kind: "file"; readonly file: string };
 
+/** How a module is asked for; packages may answer differently. */
 export type ModuleUse = "require" | "import";
 
 /** A module that is not there, or that scripts may not have. */

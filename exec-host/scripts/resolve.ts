@@ -11,6 +11,7 @@ import {
 /** The names the route types have in answers of the management API, in the order of their priority. */
 export type RouteKind = "static" | "dynamic" | "catchall" | "optional-catchall";
 
+/** What `[name]` and `[...name]` stand for in a path. */
 export type RouteParameters = Readonly<Record<string, string | readonly string[]>>;
 
 /** The file that a path hits. */
@@ -26,12 +27,14 @@ export interface ResolvedScript {
   readonly shadowed: string | null;
 }
 
+/** The script that serves a path, if any. */
 export interface Resolution {
   readonly script: ResolvedScript | null;
   /** Directories that were looked into, below the root, in order. */
   readonly triedDirectories: readonly string[];
 }
 
+/** A path to find the file for. */
 export interface ResolveRequest {
   readonly subdomain: string | null;
   readonly execId: string | null;

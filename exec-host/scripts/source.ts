@@ -8,6 +8,7 @@ import type { Node, Options, Program } from "acorn";
  */
 export type SourceShape = "module" | "esm" | "body";
 
+/** A script's text, parsed and ready to be loaded. */
 export interface ParsedSource {
   readonly shape: SourceShape;
   /** JavaScript with the author's lines; `import.meta` reads the variable `IMPORT_META`, except in `esm`. */

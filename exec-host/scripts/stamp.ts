@@ -20,6 +20,7 @@ export function readStamp(file: string): Stamp | null {
   }
 }
 
+/** Whether a file is unchanged between two looks; an absent file is like an absent one. */
 export function isSameStamp(one: Stamp | null, other: Stamp | null): boolean {
   if (one === null || other === null) {
     return one === other;

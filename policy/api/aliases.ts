@@ -18,6 +18,7 @@ import { OBJECT_ID, pathParameter, type ContainerInfo } from "./context.ts";
 import { addEndpoint } from "./endpoint.ts";
 import { checkedBody } from "./permission-schemas.ts";
 
+/** What the alias endpoints build on. */
 export interface AliasesApiDeps {
   /** null where no aliases are kept: the calls then answer 503. */
   readonly aliases: Aliases | null;

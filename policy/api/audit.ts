@@ -9,6 +9,7 @@ import { OBJECT_ID, type ContainerInfo } from "./context.ts";
 import { addEndpoint } from "./endpoint.ts";
 import { checkedBody } from "./permission-schemas.ts";
 
+/** What the audit endpoints build on. */
 export interface AuditApiDeps {
   /** null where no records are kept: the calls then answer 503. */
   readonly audit: AuditStore | null;

@@ -25,6 +25,7 @@ export interface ContainerInfo {
   readonly status: "running" | "stopped";
 }
 
+/** The form of project and container ids. */
 export const OBJECT_ID = /^[0-9a-f]{24}$/;
 
 /** A path parameter of a given form; another one throws an ApiError (400). */

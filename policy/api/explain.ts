@@ -173,6 +173,7 @@ function scriptJson({ subdomain, execId, path }: ScriptTarget): NonNullable<Expl
   };
 }
 
+/** What the explain endpoint builds on. */
 export interface ExplainApiDeps {
   readonly cache: PolicyCache;
   readonly maxBodyBytes: number;

@@ -27,6 +27,7 @@ import {
 import { hookJson } from "./hooks.ts";
 import { expectedVersion } from "./if-match.ts";
 
+/** What the permission endpoints build on. */
 export interface PermissionsApiDeps {
   readonly store: PolicyStore;
   readonly maxBodyBytes: number;

@@ -67,9 +67,11 @@ export const BULK = {
 
 /** Bodies of the calls that write one part. */
 export const defaultBody = z.strictObject({ default: defaultSchema });
+/** Body that opens or closes the address. */
 export const stateBody = z.strictObject({
   enable_proxy: z.boolean({ error: "expected true or false" }),
 });
+/** Body that sets one permission. */
 export const cellBody = z.strictObject({
   program: z.string({ error: "expected a program name" }),
   access: z

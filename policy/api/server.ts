@@ -45,6 +45,7 @@ export interface PartState {
   readonly reason?: string;
 }
 
+/** What the control API builds on. */
 export interface ControlApiDeps {
   readonly store: PolicyStore;
   readonly cache: PolicyCache;
@@ -70,6 +71,7 @@ export interface ControlApiDeps {
   readonly publicKeys: () => readonly PublicKeyInfo[];
 }
 
+/** Bounds of the control API. */
 export interface ControlApiOptions {
   /** Largest request body in bytes. */
   readonly maxBodyBytes?: number;

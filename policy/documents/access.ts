@@ -142,7 +142,9 @@ export const groupConfigSchema = z.discriminatedUnion(
   },
 );
 
+/** A group as stored, of any type. */
 export type GroupConfig = z.infer<typeof groupConfigSchema>;
+/** Groups by type. */
 export type IpGroup = Extract<GroupConfig, { type: "ip" }>;
 export type PasswordGroup = Extract<GroupConfig, { type: "password" }>;
 export type TokenGroup = Extract<GroupConfig, { type: "token" }>;

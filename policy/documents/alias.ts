@@ -114,10 +114,12 @@ export const aliasUpdateSchema = z
   .strictObject({ container_id: containerIdSchema, alias: nameSchema, ...fields })
   .partial();
 
+/** Body that switches an alias on or off. */
 export const aliasStateSchema = z.strictObject({
   enabled: z.boolean({ error: "expected true or false" }),
 });
 
+/** A decoded change of an alias. */
 export type AliasUpdate = z.infer<typeof aliasUpdateSchema>;
 
 /** Whether a program can be reached through an alias: SSH cannot, since it is no HTTP service. */

@@ -211,6 +211,7 @@ export interface GroupSet {
   has(name: string): boolean;
 }
 
+/** A decoded value, or every problem with its place. */
 export type Decoded<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly issues: readonly Issue[] };

@@ -15,6 +15,7 @@ export interface Clock {
   every(ms: number, task: () => void): Timer;
 }
 
+/** The machine's clock; everything but mains gets it handed in. */
 export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { parseDocument } from "yaml";
 import { toPointer, type Issue } from "./issues.ts";
 
+/** What is in a file, or why nothing is. */
 export type ConfigFileResult =
   | { readonly ok: true; readonly value: unknown; readonly issues: readonly Issue[] }
   | { readonly ok: false; readonly issues: readonly Issue[] };

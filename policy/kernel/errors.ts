@@ -9,6 +9,7 @@ interface ErrorEntry {
   readonly retryAfterSeconds?: number;
 }
 
+/** Every answer that we make ourselves, by its code (docs/errors.md). */
 export const ERRORS = {
   BAD_REQUEST: { status: 400, message: "The request cannot be read." },
   BAD_TARGET: { status: 400, message: "The request target cannot be read." },
@@ -74,6 +75,7 @@ export const ERRORS = {
   REQUEST_BUDGET_SPENT: { status: 504, message: "The request took longer than its budget." },
 } as const satisfies Record<string, ErrorEntry>;
 
+/** One of those codes. */
 export type ErrorCode = keyof typeof ERRORS;
 
 /** Status of an error answer. */

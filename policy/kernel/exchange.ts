@@ -19,6 +19,7 @@ export interface RequestHead {
   readonly fields: FieldLines;
 }
 
+/** The head of an answer. */
 export interface ResponseHead {
   readonly status: number;
   /** Reason phrase; empty where the protocol has none. */
@@ -57,6 +58,7 @@ export interface DrainingSink extends BodySink {
   onDrain(listener: () => void): void;
 }
 
+/** Who is at the other end of a connection. */
 export interface Peer {
   /** Socket address; IPv4-mapped IPv6 addresses are given as IPv4. */
   readonly address: string;

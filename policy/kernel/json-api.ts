@@ -23,6 +23,7 @@ const API_ERRORS = {
   SERVICE_UNAVAILABLE: { status: 503, error: "Service Unavailable" },
 } as const satisfies Record<string, { status: ContentfulStatusCode; error: string }>;
 
+/** A code of the control API. */
 export type ApiErrorCode = keyof typeof API_ERRORS;
 
 /** Ends a call with an error answer. `issues` go into `data`; the message must be enough without them. */
@@ -42,6 +43,7 @@ export function issuesError(code: ApiErrorCode, what: string, issues: readonly I
   return new ApiError(code, `${what}: ${formatIssues(issues)}`, issues);
 }
 
+/** How a JSON API tells failures. */
 export interface JsonApiOptions {
   readonly log: Log;
   /** The answer to a failure that the caller shall hear of; null for all others. */

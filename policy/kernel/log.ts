@@ -2,8 +2,10 @@ import { pino, symbols, type DestinationStream, type Logger } from "pino";
 import { safeJsonLine } from "./safe-text.ts";
 import { createLogSink, type LogSink } from "./log-sink.ts";
 
+/** Writes JSON lines. */
 export type Log = Logger;
 
+/** Level and form of the lines. */
 export interface LogOptions {
   readonly level: string;
   /** Human-readable lines instead of JSON. */

@@ -90,4 +90,5 @@ export function createMetrics(registry: Registry = new Registry()) {
   };
 }
 
+/** All metrics of a process. */
 export type Metrics = ReturnType<typeof createMetrics>;

@@ -9,6 +9,7 @@ export interface TargetParts {
   readonly query: string | null;
 }
 
+/** Path and query at the first question mark, bytes unchanged. */
 export function splitTarget(target: string): TargetParts {
   const at = target.indexOf("?");
   return at < 0
@@ -16,10 +17,12 @@ export function splitTarget(target: string): TargetParts {
     : { path: target.slice(0, at), query: target.slice(at + 1) };
 }
 
+/** Path and query as one target; a null query leaves the question mark out. */
 export function joinTarget(path: string, query: string | null): string {
   return query === null ? path : `${path}?${query}`;
 }
 
+/** A request target as read, or why it cannot be. */
 export type TargetReading =
   /** `target` starts with `/`; `authority` is that of an absolute form and must agree with Host. */
   | { readonly kind: "origin"; readonly target: string; readonly authority: string | null }

@@ -3,6 +3,7 @@ import type { Clock, Timer } from "../kernel/clock.ts";
 import type { Log } from "../kernel/log.ts";
 import { checkedSize, StoreError, type PolicyStore } from "./store.ts";
 
+/** What the alias store builds on. */
 export interface AliasesDeps {
   readonly store: PolicyStore;
   readonly clock: Clock;

@@ -11,6 +11,7 @@ import type { Log } from "../kernel/log.ts";
 import type { Metrics } from "../kernel/metrics.ts";
 import { StoreError, type PolicyStore } from "./store.ts";
 
+/** What the cache builds on. */
 export interface PolicyCacheDeps {
   readonly store: PolicyStore;
   readonly clock: Clock;
@@ -18,6 +19,7 @@ export interface PolicyCacheDeps {
   readonly metrics: Metrics;
 }
 
+/** Size and times of the cache. */
 export interface PolicyCacheOptions {
   /** Most containers kept compiled. */
   readonly maxEntries?: number;

@@ -18,6 +18,7 @@ export interface Change<T> {
   readonly value: T;
 }
 
+/** How a write ended. */
 export type UpdateResult<T> =
   | { readonly kind: "done"; readonly value: T }
   /** The stored version is another one than expected; nothing was changed. */

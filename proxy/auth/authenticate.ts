@@ -23,11 +23,13 @@ export interface Principal {
   readonly identity: Identity | null;
 }
 
+/** Who the caller is, or why the request cannot be judged. */
 export type Authentication =
   | { readonly kind: "principal"; readonly principal: Principal }
   /** What was sent contradicts itself: `Authorization` occurs twice (decision 25). */
   | { readonly kind: "refused"; readonly code: "BAD_REQUEST" };
 
+/** Finds out which groups a request belongs to. */
 export interface Authenticator {
   /**
    * Evaluates every group of a container's access on the fields as received. Reads no file and waits for nothing; a
@@ -39,11 +41,13 @@ export interface Authenticator {
   ): Authentication | Promise<Authentication>;
 }
 
+/** What the authenticator builds on. */
 export interface AuthenticatorDeps {
   readonly clock: Clock;
   readonly keys: Pick<IdentityKeys, "get" | "refresh">;
 }
 
+/** Bounds of the authenticator. */
 export interface AuthenticatorOptions {
   /** Verified JWTs that are remembered, and the characters they have in all. */
   readonly maxTokens?: number;

@@ -20,12 +20,14 @@ export interface IdentityKeys {
   close(): void;
 }
 
+/** A key by its id. */
 export interface PublicKeyEntry {
   readonly kid: string;
   /** 64 lower-case hex characters. */
   readonly publicKeyHex: string;
 }
 
+/** What the key store builds on. */
 export interface IdentityKeysDeps {
   readonly clock: Clock;
   readonly log: Log;
@@ -33,6 +35,7 @@ export interface IdentityKeysDeps {
   readonly fetch: typeof fetch;
 }
 
+/** Configured keys, the issuer's address, and times. */
 export interface IdentityKeysOptions {
   readonly keys: readonly PublicKeyEntry[];
   /** Full URL of the issuer's key endpoint (decision 29). */

@@ -33,6 +33,7 @@ export interface VerifiedClaim {
 /** How far an issuer's clock may be ahead (edge-proxy.md 3.1). */
 const CLOCK_SKEW_SECONDS = 300;
 
+/** Checks signed identity claims. */
 export interface ClaimVerifier {
   /**
    * The claim, when its signature and its content are good at `now` (seconds); null otherwise. A promise only when an

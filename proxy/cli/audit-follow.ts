@@ -15,6 +15,7 @@ const PAGE = 100;
 /** Ids that are remembered so that no record is given twice. */
 const MAX_SEEN = 4096;
 
+/** Whose records to follow, and until when. */
 export interface AuditSource {
   readonly client: InterposeClient;
   readonly container: string;

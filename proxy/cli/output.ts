@@ -1,7 +1,9 @@
 import { Document, visit } from "yaml";
 import { isSafe, safeLines, safeText } from "../../policy/kernel/safe-text.ts";
 
+/** Formats of `--output`. */
 export const OUTPUT_FORMATS = ["table", "json", "yaml"] as const;
+/** One of those formats. */
 export type OutputFormat = (typeof OUTPUT_FORMATS)[number];
 
 /** A cell: text, or something JSON can show. */

@@ -15,6 +15,7 @@ export interface WireLimits {
   readonly maxConnections: number;
 }
 
+/** What protocol adapters build on. */
 export interface WireDeps {
   readonly limits: WireLimits;
   /** Called once per request; must answer, now or later, and must not throw. */

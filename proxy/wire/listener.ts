@@ -8,6 +8,7 @@ import { setPeer } from "./peer.ts";
 import { takeProxyHeader } from "./proxy-protocol.ts";
 import type { Certificates } from "./tls.ts";
 
+/** What a port speaks and whom it trusts. */
 export interface ListenerOptions {
   /** Peers that may send a PROXY header; null when nobody may. */
   readonly proxyProtocol: TrustedProxies | null;
@@ -15,6 +16,7 @@ export interface ListenerOptions {
   readonly certificates: Certificates | null;
 }
 
+/** One listening port. */
 export interface Listener {
   /** To be told to listen; its address is the listener's. */
   readonly server: net.Server;

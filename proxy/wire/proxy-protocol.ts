@@ -11,6 +11,7 @@ export type ProxyHeader =
   /** `size` bytes of header; `source` is null when the proxy speaks for itself or does not know. */
   | { readonly kind: "header"; readonly size: number; readonly source: ProxySource | null };
 
+/** The client that a PROXY header names. */
 export interface ProxySource {
   readonly address: string;
   readonly port: number;

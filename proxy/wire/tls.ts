@@ -12,6 +12,7 @@ export interface CertificateFiles {
   readonly hosts: readonly string[];
 }
 
+/** Certificates by server name, read again when their files change. */
 export interface Certificates {
   /** The certificate for a server name: exact before wildcard, the first one when none fits or no name was sent. */
   contextFor(serverName: string): SecureContext;

@@ -98,6 +98,7 @@ export const ackBody = z.object({
   high_risk: z.boolean().optional(),
 });
 
+/** Decoded bodies, by the schema above of the same name. */
 export type ToggleBody = z.infer<typeof toggleBody>;
 export type SetRulesBody = z.infer<typeof setRulesBody>;
 export type TestBody = z.infer<typeof testBody>;

@@ -11,6 +11,7 @@ export const HOOK_EVENTS = [
   "SubagentStop",
   "UserPromptSubmit",
 ] as const;
+/** One of those events. */
 export type HookEvent = (typeof HOOK_EVENTS)[number];
 
 /** How one lifecycle hook ended; exactly one word per hook of a raised event. */
@@ -24,6 +25,7 @@ const HOOK_OUTCOMES = [
   "held",
   "not_matched",
 ] as const;
+/** One of those words. */
 export type HookOutcome = (typeof HOOK_OUTCOMES)[number];
 
 /** Longest timeout a hook may ask for, in seconds; larger ones are clamped. */

@@ -18,6 +18,7 @@ export interface ReadRouteDeps extends GuardDeps {
   readonly settings: SessionSettings;
 }
 
+/** What the reading routes need to know of the gateway. */
 export interface ReadRouteOptions {
   readonly home: string;
   readonly fleet: boolean;

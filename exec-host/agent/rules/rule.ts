@@ -3,6 +3,7 @@ import { isObject } from "../settings/canonical-json.ts";
 
 /** What a rule does: the first two are checked before covered calls, the others are advice in the prompt. */
 const RULE_KINDS = ["limit", "check_in", "guidance", "playbook"] as const;
+/** One of those kinds. */
 export type RuleKind = (typeof RULE_KINDS)[number];
 
 /** Rules of one group (checked, prompt) that a scope holds, and that all loaded scopes together hold. */
@@ -36,6 +37,7 @@ export interface RuleProblem {
   readonly message: string;
 }
 
+/** A rule, or what is wrong with it. */
 export type DecodedRule =
   | { readonly ok: true; readonly rule: Rule }
   | { readonly ok: false; readonly problem: RuleProblem };

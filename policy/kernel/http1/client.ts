@@ -4,6 +4,7 @@ import { Call } from "./call.ts";
 import { Connection, type ConnectionOwner } from "./connection.ts";
 import type { AnswerHandler, Http1Client, Origin, OutgoingCall, OutgoingRequest } from "./types.ts";
 
+/** Bounds of the idle connections that a client keeps. */
 export interface Http1ClientOptions {
   /** Idle connections kept per origin. */
   readonly maxIdlePerOrigin?: number;

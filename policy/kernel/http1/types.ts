@@ -7,6 +7,7 @@ export type Origin =
   | { readonly kind: "tls"; readonly host: string; readonly port: number }
   | { readonly kind: "unix"; readonly path: string };
 
+/** A request to send. */
 export interface OutgoingRequest {
   readonly origin: Origin;
   /** An RFC 9110 token; wire case is preserved. */
@@ -36,6 +37,7 @@ export interface OutgoingRequest {
 /** `connect`: nothing was sent. `reset`: the connection broke. `protocol`: the answer is not valid HTTP/1.1. `body`: our own source failed. */
 export type UpstreamFailureKind = "connect" | "reset" | "timeout" | "protocol" | "body";
 
+/** Why no answer came, or not all of it. */
 export class UpstreamFailure extends Error {
   override readonly name = "UpstreamFailure";
   readonly kind: UpstreamFailureKind;
@@ -62,12 +64,14 @@ export interface AnswerHandler {
   fail(failure: UpstreamFailure): void;
 }
 
+/** A request that was sent and is not over yet. */
 export interface OutgoingCall {
   resume(): void;
   /** Gives the request up and destroys its connection. Idempotent. */
   abort(): void;
 }
 
+/** Sends requests to services, workers and gateways over HTTP/1.1. */
 export interface Http1Client {
   send(request: OutgoingRequest, handler: AnswerHandler): OutgoingCall;
   /** Closes idle connections; running calls finish. */

@@ -15,6 +15,7 @@ export interface ParsedHead {
   readonly handshake: boolean;
 }
 
+/** A request head, or why it is refused. */
 export type HeadReading =
   | { readonly kind: "more" }
   | { readonly kind: "refused"; readonly code: ErrorCode }

@@ -5,6 +5,7 @@ import { writeFields } from "../../../policy/kernel/http1/request-head.ts";
 import type { WireDeps } from "../limits.ts";
 import { Http1Connection, type Shared } from "./connection.ts";
 
+/** Takes sockets and hands out exchanges. */
 export interface Http1Server {
   readonly server: net.Server;
   /** Takes a connection that somebody else accepted. */

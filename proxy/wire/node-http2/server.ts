@@ -15,6 +15,7 @@ import { Http2Exchange } from "./exchange.ts";
 import { overLimit } from "./limits.ts";
 import { readHttp2Request } from "./request-head.ts";
 
+/** Takes TLS sockets that chose HTTP/2 and hands out exchanges. */
 export interface Http2Wire {
   /** Takes a connection whose protocol was agreed to be HTTP/2. */
   accept(socket: Socket): void;
