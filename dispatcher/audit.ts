@@ -76,7 +76,7 @@ const GATHER_MS = 50;
 
 export function createAudit(deps: AuditDeps, options: AuditOptions = DEFAULT_AUDIT_OPTIONS): Audit {
   const { sink, clock, metrics, log } = deps;
-  const open = new Map<string, AuditStart & { readonly at: number }>();
+  const open = new Map<string, { readonly start: AuditStart; readonly at: number }>();
   const waiting: AuditRecord[] = [];
   let writing: Promise<void> | null = null;
   let gathering: Timer | null = null;
@@ -115,18 +115,19 @@ export function createAudit(deps: AuditDeps, options: AuditOptions = DEFAULT_AUD
         return NO_AUDIT;
       }
       const id = newUuid();
-      open.set(id, { ...start, at: clock.now() });
+      open.set(id, { start, at: clock.now() });
       return id;
     },
     finish(auditId, { outcome, status, durationMs, upstreamMs }) {
-      const start = open.get(auditId);
-      if (start === undefined) {
+      const opened = open.get(auditId);
+      if (opened === undefined) {
         return;
       }
       open.delete(auditId);
+      const { start, at } = opened;
       waiting.push({
         audit_id: auditId,
-        ts: new Date(start.at).toISOString(),
+        ts: new Date(at).toISOString(),
         project: start.project,
         container: start.container,
         service: start.service,
