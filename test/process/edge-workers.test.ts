@@ -115,10 +115,23 @@ test("two edge processes share port, policy, hosts and metrics; one that ends is
     "file:v0",
   );
   expect(created.status).toBe(201);
-  await new Promise((wait) => setTimeout(wait, 100)); // a write is live in every process within this
-  const answers = await Promise.all(
-    Array.from({ length: 20 }, () => ask(edge.port, { host: HOST, path: "/hooked" })),
-  );
+  const hooked = (count: number) =>
+    Promise.all(
+      Array.from({ length: count }, () => ask(edge.port, { host: HOST, path: "/hooked" })),
+    );
+  let dispatched = 0;
+  await expect
+    .poll(
+      async () => {
+        const bodies = (await hooked(4)).map((answer) => answer.body);
+        dispatched += bodies.filter((body) => body === "said").length;
+        return bodies;
+      },
+      { timeout: 15_000 },
+    )
+    .toEqual(["said", "said", "said", "said"]); // the write is live in every process, and the worker runs
+  const answers = await hooked(20);
+  dispatched += 20;
   expect(new Set(answers.map((answer) => answer.body))).toEqual(new Set(["said"]));
   const plain = await Promise.all(
     Array.from({ length: 20 }, () => ask(edge.port, { host: HOST, path: "/plain" })),
@@ -128,14 +141,15 @@ test("two edge processes share port, policy, hosts and metrics; one that ends is
   expect(metrics).toMatch(
     /interpose_requests_total\{service="terminal",outcome="passed",code_class="2xx"\} 20/,
   );
-  const audit = (await (
-    await edge.api("GET", `/api/v1/containers/${CONTAINER}/proxy/audit?limit=100`)
-  ).json()) as { data: { records: unknown[] } };
-  expect(audit.data.records).toHaveLength(20);
+  const records = async () => {
+    const answer = await edge.api("GET", `/api/v1/containers/${CONTAINER}/proxy/audit?limit=500`);
+    return ((await answer.json()) as { data: { records: unknown[] } }).data.records.length;
+  };
+  await expect.poll(records, { timeout: 10_000 }).toBeGreaterThanOrEqual(dispatched);
 
   const [victim] = edgePids(edge.child.pid ?? 0);
   process.kill(victim ?? 0, "SIGKILL");
-  const until = Date.now() + 10_000;
+  const until = Date.now() + 30_000;
   while (
     edgePids(edge.child.pid ?? 0).includes(victim ?? 0) ||
     edgePids(edge.child.pid ?? 0).length < 2 ||
