@@ -45,7 +45,7 @@ export async function startCluster(
 
   function launch(): Promise<Extract<FromEdge, { type: "listening" }>> {
     const worker = cluster.fork();
-    const post = (message: ToEdge) => void (worker.isConnected() && worker.send(message));
+    const post = (message: ToEdge) => tell(worker, message);
     const ready = Promise.withResolvers<Extract<FromEdge, { type: "listening" }>>();
     worker.on("message", (message: FromEdge) => {
       switch (message.type) {
@@ -119,7 +119,7 @@ export async function startCluster(
       (worker) => new Promise<void>((done) => worker.once("exit", () => done())),
     );
     for (const worker of workers()) {
-      worker.send({ type: "drain", ms } satisfies ToEdge);
+      tell(worker, { type: "drain", ms });
     }
     const late = clock.after(ms + 2000, () => {
       for (const worker of workers()) {
@@ -135,7 +135,7 @@ export async function startCluster(
     const { promise, resolve } = Promise.withResolvers<object[] | null>();
     const late = clock.after(1000, () => resolve(null));
     scrapes.set(id, resolve);
-    worker.send({ type: "scrape", id } satisfies ToEdge);
+    tell(worker, { type: "scrape", id });
     return promise.finally(() => {
       late.cancel();
       scrapes.delete(id);
@@ -153,7 +153,7 @@ export async function startCluster(
     reload(next) {
       config = next;
       for (const worker of workers()) {
-        worker.send({ type: "reload", config: next } satisfies ToEdge);
+        tell(worker, { type: "reload", config: next });
       }
     },
     drain,
@@ -167,6 +167,13 @@ export async function startCluster(
     },
     wanted: count,
   };
+}
+
+/** Sends to an edge process that may have ended just now: its exit says so, and a failed write is no failure of ours. */
+function tell(worker: Worker, message: ToEdge): void {
+  if (worker.isConnected()) {
+    worker.send(message, () => {});
+  }
 }
 
 /** The primary's own metrics and those of every edge process, added up at each scrape. */
