@@ -39,12 +39,15 @@ export async function startCluster(
   });
   let config = initial;
   let closing = false;
+  /** Processes that have not ended; `cluster.workers` still lists ended ones until their channel is closed too. */
+  const alive = new Set<Worker>();
   const listening = new Set<Worker>();
   const scrapes = new Map<number, (metrics: object[]) => void>();
   let lastScrape = 0;
 
   function launch(): Promise<Extract<FromEdge, { type: "listening" }>> {
     const worker = cluster.fork();
+    alive.add(worker);
     const post = (message: ToEdge) => tell(worker, message);
     const ready = Promise.withResolvers<Extract<FromEdge, { type: "listening" }>>();
     worker.on("message", (message: FromEdge) => {
@@ -67,6 +70,7 @@ export async function startCluster(
       }
     });
     worker.on("exit", (code, signal) => {
+      alive.delete(worker);
       listening.delete(worker);
       ready.reject(new Error("An edge process ended before it listened."));
       if (!closing) {
@@ -110,19 +114,16 @@ export async function startCluster(
     }
   }
 
-  const workers = () =>
-    Object.values(cluster.workers ?? {}).filter((worker) => worker !== undefined);
-
   async function drain(ms: number): Promise<void> {
     closing = true;
-    const ended = workers().map(
+    const ended = [...alive].map(
       (worker) => new Promise<void>((done) => worker.once("exit", () => done())),
     );
-    for (const worker of workers()) {
+    for (const worker of alive) {
       tell(worker, { type: "drain", ms });
     }
     const late = clock.after(ms + 2000, () => {
-      for (const worker of workers()) {
+      for (const worker of alive) {
         worker.process.kill("SIGKILL");
       }
     });
@@ -152,7 +153,7 @@ export async function startCluster(
     addresses: { http: first?.http ?? null, https: first?.https ?? null },
     reload(next) {
       config = next;
-      for (const worker of workers()) {
+      for (const worker of alive) {
         tell(worker, { type: "reload", config: next });
       }
     },
