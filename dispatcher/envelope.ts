@@ -208,11 +208,11 @@ export function decodeEnvelope(field: (name: string) => string | undefined): Env
   }
   const auditId = get(f.auditId);
   const method = get(f.method);
-  const path = decodeBytes(get(f.path));
+  const path = decodeBytes(get(f.path) ?? "");
   const service = get(f.service);
   const upstreamHost = get(f.upstreamHost);
   const upstreamPort = Number(get(f.upstreamPort));
-  const scriptPath = decodeBytes(get(f.scriptPath));
+  const scriptPath = decodeBytes(get(f.scriptPath) ?? "");
   const timeoutMs = Number(get(f.timeoutMs));
   const upstreamToken = get(f.upstreamToken);
   if (
@@ -248,7 +248,7 @@ export function decodeEnvelope(field: (name: string) => string | undefined): Env
 const PLAIN_BYTES = /^[\x21-\x24\x26-\x7e]*$/;
 
 /** Bytes that a field value could not carry, and `%` itself, as `%XX`; one character per byte in and out. */
-function encodeBytes(text: string): string {
+export function encodeBytes(text: string): string {
   return PLAIN_BYTES.test(text)
     ? text
     : text.replace(
@@ -257,8 +257,9 @@ function encodeBytes(text: string): string {
       );
 }
 
-function decodeBytes(text: string | undefined): string | undefined {
-  return text === undefined || !text.includes("%")
+/** Reads them back. */
+export function decodeBytes(text: string): string {
+  return !text.includes("%")
     ? text
     : text.replace(/%([0-9A-F]{2})/g, (_, hex: string) =>
         String.fromCharCode(Number.parseInt(hex, 16)),

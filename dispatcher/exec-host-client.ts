@@ -1,6 +1,8 @@
 import type { BodySource, FieldLines } from "../policy/kernel/exchange.ts";
 import type { AnswerHandler, Http1Client, OutgoingCall } from "../policy/kernel/http1/types.ts";
+import type { Clock } from "../policy/kernel/clock.ts";
 import { toEnvelopeFields, type Envelope, type ExecEndpoint } from "./envelope.ts";
+import { createFrameClient } from "./frame-client.ts";
 
 /** One call of a script. */
 export interface ExecRequest {
@@ -35,38 +37,47 @@ export interface ExecHandler extends AnswerHandler {
   forward(overrides: ForwardOverrides): void;
 }
 
-/** The way to an exec host. What is below it (HTTP over a socket now) can change without the dispatcher noticing. */
+/** The way to an exec host; what is below it can change without the dispatcher noticing. */
 export interface ExecHostClient {
   /** @throws TypeError when the request cannot be written as one message. */
   send(request: ExecRequest, handler: ExecHandler): OutgoingCall;
+  /** Closes connections to embedded workers as soon as they carry no call. */
+  close(): void;
 }
 
 const CONNECT_MS = 3000;
 /** Answer heads of scripts: larger than the edge takes from clients, far below what would hurt. */
-const MAX_HEADER_BYTES = 131_072;
+export const MAX_ANSWER_HEAD_BYTES = 131_072;
 
-/** Sends calls as HTTP/1.1 to the worker's own socket. Never twice: the script may have run. */
-export function createExecHostClient(client: Http1Client): ExecHostClient {
+/**
+ * Embedded workers get their calls as frames over one socket, exec hosts elsewhere as HTTP/1.1 requests. A call is never
+ * sent twice: the script may have run.
+ */
+export function createExecHostClient(http: Http1Client, clock: Clock): ExecHostClient {
+  const frames = createFrameClient(clock);
   return {
     send(request, handler) {
-      const { endpoint, envelope } = request;
-      return client.send(
-        {
-          origin: endpoint.origin,
-          method: request.method,
-          target: request.target,
-          fields: [...request.fields, ...toEnvelopeFields(envelope, endpoint.secret)],
-          body: request.body,
-          once: true,
-          awaitContinue: request.awaitContinue,
-          limits: {
-            connectMs: CONNECT_MS,
-            idleMs: request.idleMs,
-            maxHeaderBytes: MAX_HEADER_BYTES,
-          },
-        },
-        handler,
-      );
+      return request.endpoint.origin.kind === "unix"
+        ? frames.send(request, handler)
+        : sendHttp(http, request, handler);
     },
+    close: () => frames.close(),
   };
+}
+
+function sendHttp(http: Http1Client, request: ExecRequest, handler: ExecHandler): OutgoingCall {
+  const { endpoint, envelope, method, target, body, awaitContinue, idleMs } = request;
+  return http.send(
+    {
+      origin: endpoint.origin,
+      method,
+      target,
+      fields: [...request.fields, ...toEnvelopeFields(envelope, endpoint.secret)],
+      body,
+      once: true,
+      awaitContinue,
+      limits: { connectMs: CONNECT_MS, idleMs, maxHeaderBytes: MAX_ANSWER_HEAD_BYTES },
+    },
+    handler,
+  );
 }

@@ -3,14 +3,14 @@
  *
  * They travel as one JSON text per line on file descriptor `CHANNEL_FD` of the worker, a private socket pair
  * made at spawn (the worker opens it with `new net.Socket({ fd: CHANNEL_FD })`). Not Node's own IPC channel:
- * that one takes messages of any size, and a hostile script shares the process with the sender. Requests do
- * not travel here, they go over the worker's own socket as HTTP/1.1.
+ * that one takes messages of any size, and a hostile script shares the process with the sender. Calls do
+ * not travel here, they go over the worker's own socket (`dispatcher/frames.ts`).
  *
  * Life: parent sends `start`; the worker listens on `socketPath` and says `ready` (or `failed`, and exits);
  * `ping` is answered by `pong` at once from the main loop; `logs`, `executions` and `ended` may come at any
  * time. When the channel closes the worker exits: its parent is gone.
  */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 
 /** File descriptor of the channel in the worker. */
 export const CHANNEL_FD = 3;
@@ -49,7 +49,7 @@ export interface StartMessage {
   readonly type: "start";
   readonly version: number;
   readonly containerId: string;
-  /** Every request on the worker's socket must carry it in the envelope's auth field. */
+  /** Every connection to the worker's socket must say it first. */
   readonly secret: string;
   /** Where the worker listens; its folder exists and is private. */
   readonly socketPath: string;

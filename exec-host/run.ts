@@ -50,10 +50,11 @@ export async function startExecHostServer(
     },
   );
   const client = createHttp1Client({ clock });
+  const execClient = createExecHostClient(client, clock);
   const dispatcher = createDispatcher(
     {
       targets: createExecTargets(host, () => ({ kind: "embedded" })),
-      client: createExecHostClient(client),
+      client: execClient,
       // The edge keeps the record of its dispatches.
       audit: { begin: () => "none", finish: () => {}, flush: () => Promise.resolve() },
       clock,
@@ -153,6 +154,7 @@ export async function startExecHostServer(
       await closed;
       timer.cancel();
       await host.close();
+      execClient.close();
       client.close();
     },
   };

@@ -63,9 +63,10 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
   const config = () => generation.config;
 
   const audit = createAudit({ sink: deps.auditStore, clock, metrics, log });
+  const execClient = createExecHostClient(client, clock);
   const dispatcher = createDispatcher({
     targets: createExecTargets(deps.execHosts, (container) => execPlace(config(), container)),
-    client: createExecHostClient(client),
+    client: execClient,
     audit,
     clock,
     metrics,
@@ -167,6 +168,7 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
         listener.drain();
         listener.destroy();
       }
+      execClient.close();
       certificates?.close();
       await audit.flush();
       budget.close();

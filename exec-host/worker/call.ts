@@ -30,7 +30,8 @@ const OUTCOME_OF: Partial<Record<ErrorCode, DispatchOutcomeName>> = {
 const OVER = makeOver();
 
 function makeOver(): HostResponse {
-  const res = new HostResponse(new HostRequest(undefined as never));
+  const parts = { method: "GET", target: "/", fields: [], hasBody: false, want() {} };
+  const res = new HostResponse(new HostRequest(undefined, parts));
   res.on("error", () => {}); // what comes after the end is nobody's affair
   res.end();
   res.destroy();

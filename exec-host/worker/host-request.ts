@@ -1,41 +1,53 @@
 import { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
-import { ENVELOPE_PREFIX } from "../../dispatcher/envelope.ts";
+import type { CallSocket } from "./call-socket.ts";
 
-/** Whether a request's head announces a body: chunks, or a length above zero (RFC 9112 6.3). */
+/** Whether a request has a body (RFC 9112 6.3). */
 export let isBodyAnnounced: (req: HostRequest) => boolean;
 
 /** Whether anybody has looked at `req.headers`; true for an object that is not the host's. */
 export let areHeadersSeen: (req: HostRequest) => boolean;
 
-function announcesBody(name: string, value: string): boolean {
-  if (name.length === 14) {
-    return name.toLowerCase() === "content-length" && Number(value) > 0;
-  }
-  return name.length === 17 && name.toLowerCase() === "transfer-encoding";
+/** A piece of the body came. */
+export let receiveBody: (req: HostRequest, bytes: Buffer) => void;
+
+/** The body is complete. */
+export let endBody: (req: HostRequest, trailers: string[]) => void;
+
+/** What a request is made of. */
+export interface RequestParts {
+  readonly method: string;
+  readonly target: string;
+  /** Name, value, name, value…; the request keeps the list. */
+  readonly fields: string[];
+  readonly hasBody: boolean;
+  /** Asks for so many bytes of the body. */
+  readonly want: (bytes: number) => void;
 }
 
-/** The request as scripts see it: Node's own, without the hand-over fields. */
+/** Bytes of a body that may be on their way to a script that does not read them yet. */
+const WINDOW = 65_536;
+/** What was read is asked for anew in portions, not piece by piece. */
+const PORTION = 32_768;
+
+/** The request as scripts see it: Node's own, fed by frames. Its body comes when somebody reads it. */
 export class HostRequest extends IncomingMessage {
   /** The whole body when the host buffered it. Set by the host as an accessor; a script may replace it. */
   declare body?: unknown;
   declare rawBody?: unknown;
   declare files?: unknown;
-  #onRead: (() => void) | null = null;
-  #isBodyAnnounced = false;
+  readonly #want: (bytes: number) => void;
+  readonly #hasBody: boolean;
   #areHeadersSeen = false;
-  #isTaken = false;
+  /** Bytes that may be asked for: all that fits at first, then what was taken. */
+  #room = WINDOW;
 
   static {
     const node = Object.getOwnPropertyDescriptor(IncomingMessage.prototype, "headers")!;
-    // Node builds the headers object when somebody looks at it; a call that nobody looks into is spared that, and
-    // what was never looked at was never changed either.
+    // Node builds the headers object when somebody looks at it; what was never looked at was never changed either.
     Object.defineProperty(HostRequest.prototype, "headers", {
       configurable: true,
       get(this: HostRequest): unknown {
-        if (!this.#isTaken) {
-          return expectation(this.rawHeaders); // Node's server looks for nothing else, and all would be built anew
-        }
         this.#areHeadersSeen = true;
         return node.get?.call(this) as unknown;
       },
@@ -44,81 +56,71 @@ export class HostRequest extends IncomingMessage {
         node.set?.call(this, value);
       },
     });
-    isBodyAnnounced = (req) => req.#isBodyAnnounced;
+    isBodyAnnounced = (req) => req.#hasBody;
     areHeadersSeen = (req) => !(#areHeadersSeen in req) || req.#areHeadersSeen;
+    receiveBody = (req, bytes) => req.#receive(bytes);
+    endBody = (req, trailers) => req.#end(trailers);
   }
 
-  /** Called when somebody wants the body, before any of it is read. */
-  watchRead(listener: () => void): void {
-    this.#onRead = listener;
+  constructor(socket: CallSocket | undefined, parts: RequestParts) {
+    super(socket as unknown as Socket);
+    this.httpVersion = "1.1";
+    this.httpVersionMajor = 1;
+    this.httpVersionMinor = 1;
+    this.method = parts.method;
+    this.url = parts.target;
+    (this as unknown as NodeRequest)._addHeaderLines(parts.fields, parts.fields.length);
+    this.#want = parts.want;
+    this.#hasBody = parts.hasBody;
+    if (!parts.hasBody) {
+      this.#end([]);
+    }
+  }
+
+  #receive(bytes: Buffer): void {
+    const isDumped = (this as unknown as NodeRequest)._dumped;
+    this.#room += bytes.length;
+    if (isDumped || this.push(bytes)) {
+      this.#ask(PORTION);
+    }
+  }
+
+  #end(trailers: string[]): void {
+    this.complete = true;
+    (this as unknown as NodeRequest)._addHeaderLines(trailers, trailers.length);
+    this.push(null);
   }
 
   override _read(size: number): void {
-    const listener = this.#onRead;
-    this.#onRead = null;
-    listener?.();
     super._read(size);
+    this.#ask(1);
   }
 
-  /**
-   * Takes the hand-over fields out, with the edge's own expectation, and returns them by lower-case name, null when
-   * one is repeated. From here on neither `headers` nor `rawHeaders` nor `headersDistinct` shows any of them.
-   */
-  takeEnvelope(): ReadonlyMap<string, string> | null {
-    const taken = new Map<string, string>();
-    const kept: string[] = [];
-    const raw = this.rawHeaders;
-    let isRepeated = false;
-    for (let i = 0; i + 1 < raw.length; i += 2) {
-      const name = raw[i]!;
-      const lower = name.length > ENVELOPE_PREFIX.length ? name.toLowerCase() : "";
-      if (lower.startsWith(ENVELOPE_PREFIX)) {
-        isRepeated ||= taken.has(lower);
-        taken.set(lower, raw[i + 1]!);
-      } else if (name.length !== 6 || name.toLowerCase() !== "expect") {
-        kept.push(name, raw[i + 1]!);
-        this.#isBodyAnnounced ||= announcesBody(name, raw[i + 1]!);
-      }
+  #ask(least: number): void {
+    if (this.#hasBody && !this.complete && this.#room >= least) {
+      const room = this.#room;
+      this.#room = 0;
+      this.#want(room);
     }
-    // Node fills `headers` and `headersDistinct` from `rawHeaders` when they are asked for, as far as this call says.
-    (this as { headers: unknown }).headers = null;
-    (this as unknown as HeaderLines)._addHeaderLines(kept, kept.length);
-    this.#areHeadersSeen = false;
-    this.#isTaken = true;
-    return isRepeated ? null : taken;
+  }
+
+  /** As Node's, without its wait for a socket that others use too. */
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    if (!this.readableEnded || !this.complete) {
+      this.aborted = true;
+      this.emit("aborted");
+    }
+    const { socket } = this as { socket: Socket | undefined };
+    if (this.aborted && socket !== undefined && !socket.destroyed) {
+      socket.destroy(error ?? undefined);
+    }
+    // Node tells an error only where somebody listens.
+    process.nextTick(() => done(this.listenerCount("error") > 0 ? error : null));
   }
 }
 
-/** The one field that Node's server asks for before it hands a request over. */
-function expectation(raw: readonly string[]): { readonly expect?: string } {
-  for (let i = 0; i + 1 < raw.length; i += 2) {
-    if (raw[i]!.length === 6 && raw[i]!.toLowerCase() === "expect") {
-      return { expect: raw[i + 1]! };
-    }
-  }
-  return NO_FIELDS;
-}
-
-const NO_FIELDS = {};
-
-interface HeaderLines {
+/** Parts of Node's request that have no public word. */
+interface NodeRequest {
+  readonly _dumped: boolean;
   _addHeaderLines(fields: string[], length: number): void;
-}
-
-/** Makes a connection from the edge show the client's address instead of its own (it has none, being a unix socket). */
-export function showPeer(socket: Socket, address: string): void {
-  const family = address.includes(":") ? "IPv6" : "IPv4";
-  if (socket.remoteAddress !== address || socket.remoteFamily !== family) {
-    define(socket, "remoteAddress", address);
-    define(socket, "remoteFamily", family);
-  }
-}
-
-function define(socket: Socket, name: string, value: string): void {
-  Object.defineProperty(socket, name, {
-    value,
-    configurable: true,
-    writable: true,
-    enumerable: false,
-  });
 }

@@ -1,6 +1,7 @@
 import { ServerResponse } from "node:http";
 import { OUTCOME_FIELD } from "../../dispatcher/envelope.ts";
 import { toBytes } from "./bytes.ts";
+import { finishSocket, type CallSocket } from "./call-socket.ts";
 import type { HostRequest } from "./host-request.ts";
 
 const OUTCOME_NAME = OUTCOME_FIELD.toLowerCase();
@@ -20,6 +21,7 @@ export interface ResponseWatcher {
 /** Node's own methods, whatever a script put on its response; only the forms that are used here. */
 const NODE = ServerResponse.prototype as unknown as {
   writeHead(status: number, reason: string | undefined, fields: readonly string[]): unknown;
+  write(...given: unknown[]): boolean;
 };
 
 const NOBODY: ResponseWatcher = { head: () => null, closed() {} };
@@ -27,14 +29,30 @@ const NOBODY: ResponseWatcher = { head: () => null, closed() {} };
 let watch: (res: HostResponse, watcher: ResponseWatcher) => void;
 let watcherOf: (res: HostResponse) => ResponseWatcher | null;
 
+/** The call's socket takes more. */
+export let tellDrain: (res: HostResponse) => void;
+
 /**
  * The response as scripts see it: Node's own, with `status`, `json` and `send`. What only the host may do with it are
  * functions of this module, out of a script's reach.
  */
 export class HostResponse extends ServerResponse<HostRequest> {
   #watcher: ResponseWatcher = NOBODY;
+  #needsDrain = false;
 
   static {
+    Object.defineProperty(HostResponse.prototype, "writableNeedDrain", {
+      configurable: true,
+      get(this: HostResponse): boolean {
+        return !this.destroyed && !this.finished && this.#needsDrain;
+      },
+    });
+    tellDrain = (res) => {
+      if (res.writableNeedDrain) {
+        res.#needsDrain = false;
+        res.emit("drain");
+      }
+    };
     watch = (res, watcher) => {
       res.#watcher = watcher;
     };
@@ -42,14 +60,36 @@ export class HostResponse extends ServerResponse<HostRequest> {
     watcherOf = (res) => (#watcher in res ? res.#watcher : null);
   }
 
-  /** Not a listener like others, which a script can take away. */
+  /** What the host does about an event; not by listeners, which a script can take away. */
   override emit(event: string | symbol, ...rest: unknown[]): boolean {
-    if (event === "close") {
+    if (event === "finish") {
+      this.#finished();
+    } else if (event === "close") {
       const watcher = this.#watcher;
-      this.#watcher = { ...watcher, closed() {} };
+      this.#watcher = NOBODY;
       watcher.closed();
     }
     return super.emit(event, ...rest);
+  }
+
+  /** The last byte is on its way: what Node's server does then. */
+  #finished(): void {
+    const { req, socket } = this;
+    const { _consuming, _readableState, _dump } = req as unknown as RequestState;
+    if (!_consuming && !_readableState.resumeScheduled) {
+      _dump.call(req);
+    }
+    if (socket !== null) {
+      this.detachSocket(socket);
+      process.nextTick(closeResponse, this);
+      finishSocket(socket as unknown as CallSocket, (this as unknown as HeadState)._last);
+    }
+  }
+
+  override write(...given: unknown[]): boolean {
+    const isTaken = NODE.write.apply(this, given);
+    this.#needsDrain ||= !isTaken;
+    return isTaken;
   }
 
   /** Sets the status; chainable. */
@@ -252,12 +292,30 @@ export function answerInstead(
 
 /** The parts of Node's message that tell a head made up from a head sent; there is no public word for them. */
 interface HeadState {
+  /** The connection closes behind the answer. */
+  _last: boolean;
   _headerSent: boolean;
   _header: string | null;
   _contentLength: number | null;
   _hasBody: boolean;
   _removedTE: boolean;
   _removedConnection: boolean;
+}
+
+/** Parts of Node's request that say whether somebody reads it. */
+interface RequestState {
+  readonly _consuming: boolean;
+  readonly _readableState: { readonly resumeScheduled: boolean };
+  _dump(): void;
+}
+
+function closeResponse(res: HostResponse): void {
+  const state = res as unknown as { _closed: boolean; destroyed: boolean };
+  if (!state._closed) {
+    state.destroyed = true;
+    state._closed = true;
+    res.emit("close");
+  }
 }
 
 /** A message for which no head was made up yet. */

@@ -1,19 +1,16 @@
 import { timingSafeEqual } from "node:crypto";
 import { realpathSync } from "node:fs";
-import { createServer as createHttpServer, ServerResponse } from "node:http";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { createHttp1Client } from "../../policy/kernel/http1/client.ts";
 import { PROTOCOL_VERSION, type StartMessage } from "../protocol.ts";
 import { currentCall } from "./call.ts";
+import { createCallServer } from "./call-server.ts";
 import { openChannel } from "./channel.ts";
 import { createDeployments } from "./deployments.ts";
 import { createExecutor } from "./execute.ts";
 import { publishGlobals } from "./globals.ts";
 import { confineSockets, harden } from "./harden.ts";
-import { HostRequest } from "./host-request.ts";
-import { HostResponse } from "./host-response.ts";
 import { createJournal } from "./journal.ts";
-import { joinWrites } from "./join-writes.ts";
 import { createScriptLocator } from "./locate.ts";
 import { markRequests } from "./mark-requests.ts";
 import { warmUp } from "./modules.ts";
@@ -24,7 +21,7 @@ import { createServer, type Server } from "./serve.ts";
 
 /**
  * Entry of the worker process: it runs one container's scripts. Configuration and secret come over the channel,
- * requests over its own unix socket. It ends when the channel closes.
+ * calls over its own unix socket (`dispatcher/frames.ts`). It ends when the channel closes.
  */
 const clock = systemClock;
 let server: Server | null = null;
@@ -79,17 +76,14 @@ function start(message: StartMessage): void {
       },
       { root, limits },
     );
-    server = createServer(
-      { clock, journal, execute },
-      { isSecret: (presented) => isEqual(Buffer.from(presented, "latin1"), secret) },
-    );
+    server = createServer({ clock, journal, execute });
     watchStrayFailures();
     watchExit();
     installConsole(journal);
     markRequests();
     publishGlobals({ fetch: createForeignFetch(clock) });
     harden(message.env);
-    listen(message, server);
+    listen(message.socketPath, secret, server);
   } catch (error) {
     failStart(error);
   }
@@ -104,35 +98,15 @@ function realRoot(folder: string): string {
   }
 }
 
-function listen(message: StartMessage, running: Server): void {
-  const http = createHttpServer(
-    {
-      IncomingMessage: HostRequest,
-      ServerResponse: HostResponse,
-      // The edge has read the head already; the envelope comes on top of what it let through.
-      maxHeaderSize: message.limits.maxHeaderBytes + ENVELOPE_BYTES,
-      requireHostHeader: false,
-      requestTimeout: 0,
-      headersTimeout: 0,
-      keepAliveTimeout: 0, // the edge closes what it does not need; a timer per answer would be for nothing
-    },
-    running.serve,
-  );
-  http.maxHeadersCount = 0;
-  http.on("checkContinue", (req, res) => {
-    // The client sends its body when somebody reads it; who answers without it never asks for it.
-    req.watchRead(() => {
-      if (!res.headersSent && !res.destroyed) {
-        ServerResponse.prototype.writeContinue.call(res);
-      }
-    });
-    running.serve(req, res);
+function listen(path: string, secret: Buffer, running: Server): void {
+  const server = createCallServer({
+    isSecret: (presented) => isEqual(presented, secret),
+    call: (call) => running.serve(call),
   });
-  http.on("connection", joinWrites);
-  http.on("error", failStart);
-  http.listen(message.socketPath, () => {
+  server.on("error", failStart);
+  server.listen(path, () => {
     try {
-      confineSockets(http);
+      confineSockets(server);
     } catch (error) {
       failStart(error);
       return;
@@ -149,7 +123,6 @@ function isEqual(presented: Buffer, secret: Buffer): boolean {
   return presented.length === secret.length && timingSafeEqual(presented, secret);
 }
 
-const ENVELOPE_BYTES = 65_536;
 /** The runtime's fetch classes take some 30 ms to load, which a hook's deadline should not have to pay for. */
 const WARM_FETCH_MS = 100;
 

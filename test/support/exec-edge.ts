@@ -75,10 +75,11 @@ export async function startSmallEdge(
     { maxQueue: options.maxQueue ?? 1024 },
   );
   const http1 = createHttp1Client();
+  const execClient = createExecHostClient(http1, clock);
   const dispatcher = createDispatcher(
     {
       targets: createExecTargets(pool, () => options.place ?? { kind: "embedded" }),
-      client: createExecHostClient(http1),
+      client: execClient,
       audit,
       clock,
       metrics,
@@ -120,7 +121,10 @@ export async function startSmallEdge(
       }
     });
   });
-  onTestFinished(() => http1.close());
+  onTestFinished(() => {
+    execClient.close();
+    http1.close();
+  });
   return { origin, port, outcomes, records, metrics };
 }
 

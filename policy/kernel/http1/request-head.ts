@@ -23,7 +23,7 @@ export const IDEMPOTENT: ReadonlySet<string> = new Set([
 ]);
 
 /** Methods whose request always says how long its body is, also when there is none (RFC 9110 8.6). */
-const EXPECTS_BODY: ReadonlySet<string> = new Set(["POST", "PUT", "PATCH"]);
+export const EXPECTS_BODY: ReadonlySet<string> = new Set(["POST", "PUT", "PATCH"]);
 
 /** How the request's body is framed: none, a length, or chunks. */
 export type RequestFraming = "none" | "length" | "chunked" | "upgrade";
@@ -41,7 +41,7 @@ export function writeRequestHead(
   framing: RequestFraming,
   length: number | null,
 ): string {
-  if (!TOKEN.test(method) || !TARGET.test(target)) {
+  if (!isSendableStart(method, target)) {
     throw new TypeError("method or target cannot be sent");
   }
   let head = `${method} ${target} HTTP/1.1\r\n`;
@@ -56,6 +56,11 @@ export function writeRequestHead(
     head += "Content-Length: 0\r\n";
   }
   return head + "\r\n";
+}
+
+/** True for a method and a target that can stand in a request line. */
+export function isSendableStart(method: string, target: string): boolean {
+  return TOKEN.test(method) && TARGET.test(target);
 }
 
 /**

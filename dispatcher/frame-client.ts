@@ -1,0 +1,166 @@
+import net from "node:net";
+import type { Clock, Timer } from "../policy/kernel/clock.ts";
+import { UpstreamFailure, type OutgoingCall } from "../policy/kernel/http1/types.ts";
+import { encodeCall } from "./call-frame.ts";
+import type { ExecEndpoint } from "./envelope.ts";
+import type { ExecHandler, ExecRequest } from "./exec-host-client.ts";
+import { FramedCall, type CallLine } from "./framed-call.ts";
+import { FRAME, FrameReader, FrameWriter } from "./frames.ts";
+
+/** Calls of embedded workers, over one connection to each. */
+export interface FrameClient {
+  /** @throws TypeError when the request cannot be written as one message. */
+  send(request: ExecRequest, handler: ExecHandler): OutgoingCall;
+  /** Closes connections without calls; the others close with their last one. */
+  close(): void;
+}
+
+/** How often silence is looked at. */
+const CHECK_MS = 1000;
+/** One read buffer for all connections: reads are synchronous, and parsers copy what they pass on. */
+const READ_BUFFER = Buffer.allocUnsafeSlow(65_536);
+
+/** Builds the client. A connection is made at the first call, and lives as long as its worker. */
+export function createFrameClient(clock: Clock): FrameClient {
+  const lines = new Map<string, Line>();
+  let isClosed = false;
+  return {
+    send(request, handler) {
+      const { endpoint, envelope, method, target, fields, body } = request;
+      const payload = encodeCall(envelope, method, target, fields, body?.length);
+      const path = pathOf(endpoint);
+      let line = lines.get(path);
+      if (line === undefined) {
+        const opened = new Line(path, endpoint.secret, clock, () => {
+          if (lines.get(path) === opened) {
+            lines.delete(path);
+          }
+        });
+        line = opened;
+        if (!isClosed) {
+          lines.set(path, line);
+        }
+      }
+      return line.send(request, payload, handler, isClosed);
+    },
+    close() {
+      isClosed = true;
+      for (const line of lines.values()) {
+        line.closeWhenIdle();
+      }
+    },
+  };
+}
+
+function pathOf({ origin }: ExecEndpoint): string {
+  if (origin.kind !== "unix") {
+    throw new TypeError("frames travel over unix sockets only");
+  }
+  return origin.path;
+}
+
+/** One connection to a worker. */
+class Line implements CallLine {
+  readonly writer: FrameWriter;
+  readonly #socket: net.Socket;
+  readonly #calls = new Map<number, FramedCall>();
+  readonly #reader: FrameReader;
+  readonly #checks: Timer;
+  readonly #ended: () => void;
+  #isConnected = false;
+  #isGone = false;
+  #endsIdle = false;
+  #last = 0;
+  #error: Error | null = null;
+
+  constructor(path: string, secret: string, clock: Clock, ended: () => void) {
+    this.#ended = ended;
+    this.#reader = new FrameReader((type, id, payload) => {
+      this.#calls.get(id)?.take(type, payload);
+    });
+    const socket = net.connect({
+      path,
+      onread: {
+        buffer: READ_BUFFER,
+        callback: (size: number, bytes: Uint8Array) => this.#read(bytes as Buffer, size),
+      },
+    });
+    this.#socket = socket;
+    this.writer = new FrameWriter(socket);
+    this.writer.text(FRAME.hello, 0, secret);
+    this.#checks = clock.every(CHECK_MS, () => this.#check(clock.monotonic()));
+    socket.once("connect", () => (this.#isConnected = true));
+    socket.on("drain", () => {
+      this.writer.isFull = false;
+      for (const call of this.#calls.values()) {
+        call.drained();
+      }
+    });
+    socket.on("error", (error: Error) => (this.#error = error));
+    socket.on("close", () => this.#close());
+  }
+
+  send(
+    request: ExecRequest,
+    payload: string,
+    handler: ExecHandler,
+    endsIdle: boolean,
+  ): OutgoingCall {
+    this.#endsIdle ||= endsIdle;
+    do {
+      this.#last = (this.#last + 1) >>> 0;
+    } while (this.#calls.has(this.#last));
+    const call = new FramedCall(this.#last, this, request, handler);
+    this.#calls.set(call.id, call);
+    this.writer.text(FRAME.call, call.id, payload);
+    return call;
+  }
+
+  forget(call: FramedCall): void {
+    this.#calls.delete(call.id);
+    if (this.#endsIdle && this.#calls.size === 0) {
+      this.#socket.destroy();
+    }
+  }
+
+  violated(): void {
+    this.#socket.destroy(new Error("the worker broke the protocol"));
+  }
+
+  closeWhenIdle(): void {
+    this.#endsIdle = true;
+    if (this.#calls.size === 0) {
+      this.#socket.destroy();
+    }
+  }
+
+  #read(bytes: Buffer, size: number): boolean {
+    if (!this.#reader.push(bytes, size)) {
+      this.violated();
+    }
+    return true;
+  }
+
+  #check(now: number): void {
+    for (const call of this.#calls.values()) {
+      call.check(now);
+    }
+  }
+
+  #close(): void {
+    if (this.#isGone) {
+      return;
+    }
+    this.#isGone = true;
+    this.#checks.cancel();
+    this.#ended();
+    const failure = this.#isConnected
+      ? ["reset", "the connection closed before the answer was complete"]
+      : ["connect", "the connection was not accepted"];
+    for (const call of this.#calls.values()) {
+      call.broken(
+        new UpstreamFailure(failure[0] as "reset" | "connect", failure[1]!, this.#error),
+      );
+    }
+  }
+}

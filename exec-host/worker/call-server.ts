@@ -1,0 +1,179 @@
+import net from "node:net";
+import { decodeCall, type CallHead } from "../../dispatcher/call-frame.ts";
+import {
+  ANSWER_WINDOW,
+  FRAME,
+  FrameReader,
+  FrameWriter,
+  readNumber,
+} from "../../dispatcher/frames.ts";
+import { isForbidden, readFields } from "../../policy/kernel/http1/field-section.ts";
+import {
+  bindRequest,
+  CallSocket,
+  drainSocket,
+  grantBytes,
+  loseSocket,
+  type CallLine,
+} from "./call-socket.ts";
+import { endBody, HostRequest, receiveBody } from "./host-request.ts";
+import { HostResponse } from "./host-response.ts";
+
+/** One call as it arrived. */
+export interface ReceivedCall {
+  readonly head: CallHead;
+  readonly req: HostRequest;
+  readonly res: HostResponse;
+}
+
+/** Who gets the calls, and how a caller proves itself. */
+export interface CallServerOptions {
+  /** Compares what a connection says first, in constant time. */
+  isSecret(presented: Buffer): boolean;
+  call(call: ReceivedCall): void;
+}
+
+/** Serves frames (`dispatcher/frames.ts`): each connection is an edge process, and carries its calls. */
+export function createCallServer(options: CallServerOptions): net.Server {
+  return net.createServer((socket) => new Line(socket, options));
+}
+
+interface Open {
+  readonly socket: CallSocket;
+  readonly req: HostRequest;
+}
+
+/** One connection of a caller. */
+class Line implements CallLine {
+  readonly writer: FrameWriter;
+  readonly #socket: net.Socket;
+  readonly #options: CallServerOptions;
+  readonly #open = new Map<number, Open>();
+  #waiting: Set<CallSocket> | null = null;
+  #isKnown = false;
+
+  constructor(socket: net.Socket, options: CallServerOptions) {
+    this.#socket = socket;
+    this.#options = options;
+    this.writer = new FrameWriter(socket);
+    const reader = new FrameReader((type, id, payload) => this.#take(type, id, payload));
+    socket.on("data", (chunk: Buffer) => {
+      if (!reader.push(chunk, chunk.length)) {
+        socket.destroy();
+      }
+    });
+    socket.on("drain", () => {
+      this.writer.isFull = false;
+      this.#tellDrain();
+    });
+    socket.on("error", () => {}); // `close` follows
+    socket.on("close", () => this.#close());
+  }
+
+  await(socket: CallSocket): void {
+    if (this.#waiting === null) {
+      this.#waiting = new Set();
+      this.writer.after(() => {
+        if (!this.writer.isFull) {
+          this.#tellDrain();
+        }
+      });
+    }
+    this.#waiting.add(socket);
+  }
+
+  closed(id: number, isWhole: boolean): void {
+    const open = this.#open.get(id);
+    if (open !== undefined && !(isWhole && !open.req.complete)) {
+      this.#open.delete(id);
+    }
+  }
+
+  #take(type: number, id: number, payload: Buffer): void {
+    if (!this.#isKnown) {
+      this.#isKnown = type === FRAME.hello && this.#options.isSecret(payload);
+      if (!this.#isKnown) {
+        this.#socket.destroy();
+      }
+      return;
+    }
+    if (type === FRAME.call) {
+      this.#receive(id, payload);
+      return;
+    }
+    const open = this.#open.get(id);
+    if (open === undefined) {
+      return; // over, as far as this side knows
+    }
+    switch (type) {
+      case FRAME.body:
+        receiveBody(open.req, Buffer.from(payload)); // the connection's buffer is not kept for it
+        return;
+      case FRAME.bodyEnd:
+        this.#endBody(id, open, payload.toString("latin1"));
+        return;
+      case FRAME.credit:
+        grantBytes(open.socket, readNumber(payload) ?? 0);
+        return;
+      case FRAME.cancel:
+        this.#open.delete(id);
+        if (open.socket.destroyed) {
+          open.req.destroy(); // answered, and the rest of the upload does not come
+        } else {
+          loseSocket(open.socket);
+        }
+        return;
+      default:
+        this.#socket.destroy();
+    }
+  }
+
+  #receive(id: number, payload: Buffer): void {
+    const head = decodeCall(payload.toString("latin1"));
+    if (head === null || this.#open.has(id)) {
+      this.#socket.destroy();
+      return;
+    }
+    const { method, target, fields, hasBody } = head;
+    const socket = new CallSocket(id, this, head.envelope.clientAddress, ANSWER_WINDOW);
+    const want = (bytes: number): void => this.writer.number(FRAME.want, id, bytes);
+    const req = new HostRequest(socket, { method, target, fields, hasBody, want });
+    const res = new HostResponse(req);
+    bindRequest(socket, req);
+    res.assignSocket(socket as unknown as net.Socket);
+    this.#open.set(id, { socket, req });
+    this.#options.call({ head, req, res });
+  }
+
+  #endBody(id: number, open: Open, text: string): void {
+    const trailers: string[] = [];
+    if (text !== "" && (isForbidden(text) || !readFields(text, 0, trailers))) {
+      this.#socket.destroy();
+      return;
+    }
+    endBody(open.req, trailers);
+    if (open.socket.destroyed) {
+      this.#open.delete(id);
+    }
+  }
+
+  #tellDrain(): void {
+    const waiting = this.#waiting;
+    this.#waiting = null;
+    for (const socket of waiting ?? []) {
+      drainSocket(socket);
+    }
+  }
+
+  #close(): void {
+    const open = [...this.#open.values()];
+    this.#open.clear();
+    for (const { socket, req } of open) {
+      if (socket.destroyed) {
+        req.destroy();
+      } else {
+        loseSocket(socket);
+      }
+    }
+  }
+}
