@@ -1,6 +1,13 @@
 import type { FieldLines } from "../policy/kernel/exchange.ts";
 import { areSendable, EXPECTS_BODY, isSendableStart } from "../policy/kernel/http1/request-head.ts";
-import { decodeBytes, DEPTH_FIELD, encodeBytes, parseDepth, type Envelope } from "./envelope.ts";
+import {
+  checkedHook,
+  decodeBytes,
+  DEPTH_FIELD,
+  encodeBytes,
+  parseDepth,
+  type Envelope,
+} from "./envelope.ts";
 import { MAX_FRAME_BYTES } from "./frames.ts";
 
 /** A call as it reaches a worker: a request without its body, and what the edge says of it. */
@@ -100,7 +107,8 @@ export function decodeCall(payload: string): CallHead | null {
   if (kind !== "hook") {
     return null;
   }
-  const envelope = {
+  const token = lines[SHARED_LINES + 6]!;
+  const envelope = checkedHook({
     kind,
     ...shared,
     auditId: lines[SHARED_LINES]!,
@@ -109,9 +117,9 @@ export function decodeCall(payload: string): CallHead | null {
     service: lines[SHARED_LINES + 3]!,
     upstreamHost: lines[SHARED_LINES + 4]!,
     upstreamPort: Number(lines[SHARED_LINES + 5]),
+    ...(token === "" ? {} : { upstreamToken: token }),
     scriptPath: decodeBytes(lines[SHARED_LINES + 7]!),
     timeoutMs: Number(lines[SHARED_LINES + 8]),
-  } as const;
-  const token = lines[SHARED_LINES + 6]!;
-  return { ...head, envelope: token === "" ? envelope : { ...envelope, upstreamToken: token } };
+  });
+  return envelope === null ? null : { ...head, envelope };
 }

@@ -206,43 +206,45 @@ export function decodeEnvelope(field: (name: string) => string | undefined): Env
   if (kind === "ordinary") {
     return { kind, subdomain, execId, clientAddress, manage: get(f.manage) === "1" };
   }
-  const auditId = get(f.auditId);
-  const method = get(f.method);
-  const path = decodeBytes(get(f.path) ?? "");
-  const service = get(f.service);
-  const upstreamHost = get(f.upstreamHost);
-  const upstreamPort = Number(get(f.upstreamPort));
-  const scriptPath = decodeBytes(get(f.scriptPath) ?? "");
-  const timeoutMs = Number(get(f.timeoutMs));
-  const upstreamToken = get(f.upstreamToken);
-  if (
-    kind !== "hook" ||
-    !auditId ||
-    !method ||
-    !path ||
-    !service ||
-    !upstreamHost ||
-    !scriptPath ||
-    !(Number.isInteger(upstreamPort) && upstreamPort >= 1 && upstreamPort <= 65535) ||
-    !(Number.isInteger(timeoutMs) && timeoutMs >= 1 && timeoutMs <= 30_000)
-  ) {
+  if (kind !== "hook") {
     return null;
   }
-  return {
+  const upstreamToken = get(f.upstreamToken);
+  return checkedHook({
     kind,
-    auditId,
-    method,
-    path,
-    service,
-    upstreamHost,
-    upstreamPort,
+    auditId: get(f.auditId) ?? "",
+    method: get(f.method) ?? "",
+    path: decodeBytes(get(f.path) ?? ""),
+    service: get(f.service) ?? "",
+    upstreamHost: get(f.upstreamHost) ?? "",
+    upstreamPort: Number(get(f.upstreamPort)),
     subdomain,
     execId,
-    scriptPath,
-    timeoutMs,
+    scriptPath: decodeBytes(get(f.scriptPath) ?? ""),
+    timeoutMs: Number(get(f.timeoutMs)),
     clientAddress,
     ...(upstreamToken === undefined ? {} : { upstreamToken }),
-  };
+  });
+}
+
+/** The envelope as it is, or null when a part is missing or impossible. */
+export function checkedHook(envelope: HookEnvelope): HookEnvelope | null {
+  const { auditId, method, path, service, scriptPath } = envelope;
+  const { upstreamHost, upstreamPort, timeoutMs } = envelope;
+  const isWhole =
+    auditId !== "" &&
+    method !== "" &&
+    path !== "" &&
+    service !== "" &&
+    upstreamHost !== "" &&
+    scriptPath !== "" &&
+    Number.isInteger(upstreamPort) &&
+    upstreamPort >= 1 &&
+    upstreamPort <= 65535 &&
+    Number.isInteger(timeoutMs) &&
+    timeoutMs >= 1 &&
+    timeoutMs <= 30_000;
+  return isWhole ? envelope : null;
 }
 
 const PLAIN_BYTES = /^[\x21-\x24\x26-\x7e]*$/;

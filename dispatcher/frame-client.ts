@@ -158,9 +158,7 @@ class Line implements CallLine {
       ? ["reset", "the connection closed before the answer was complete"]
       : ["connect", "the connection was not accepted"];
     for (const call of this.#calls.values()) {
-      call.broken(
-        new UpstreamFailure(failure[0] as "reset" | "connect", failure[1]!, this.#error),
-      );
+      call.broken(new UpstreamFailure(failure[0] as "reset" | "connect", failure[1]!, this.#error));
     }
   }
 }

@@ -1,9 +1,9 @@
 import { existsSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, relative, sep } from "node:path";
-import { toEnvelopeFields, type Envelope, OUTCOME_FIELD } from "../dispatcher/envelope.ts";
+import { type Envelope, OUTCOME_FIELD } from "../dispatcher/envelope.ts";
+import { createFrameClient } from "../dispatcher/frame-client.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
-import { createHttp1Client } from "../policy/kernel/http1/client.ts";
 import { newToken, newUuid } from "../policy/kernel/ids.ts";
 import { startMock, type MockUpstream, type ReceivedRequest } from "./offline-mock.ts";
 import { bareConfinement } from "./pool/confinement.ts";
@@ -85,7 +85,7 @@ export async function runScriptOffline(
     const target = mock === null ? readUpstream(request.upstream) : mock;
     worker = await startWorker(clock, place.root, home, request.env ?? {});
     const started = clock.monotonic();
-    const answer = await send(worker, toEnvelope(request, place, target), request);
+    const answer = await send(clock, worker, toEnvelope(request, place, target), request);
     const durationMs = clock.monotonic() - started;
     await new Promise<void>((resolve) => clock.after(LAST_LINES_MS, resolve));
     return {
@@ -267,13 +267,17 @@ async function startWorker(
 
 type Answer = Pick<OfflineExchange, "status" | "reason" | "fields" | "body" | "isCut" | "outcome">;
 
-function send(worker: OfflineWorker, envelope: Envelope, request: OfflineRequest): Promise<Answer> {
-  const client = createHttp1Client();
+function send(
+  clock: Clock,
+  worker: OfflineWorker,
+  envelope: Envelope,
+  request: OfflineRequest,
+): Promise<Answer> {
+  const client = createFrameClient(clock);
   const fields = request.headers.flatMap(([name, value]) => [name, value]);
   if (!request.headers.some(([name]) => name.toLowerCase() === "host")) {
     fields.unshift("Host", "localhost");
   }
-  fields.push(...toEnvelopeFields(envelope, worker.secret));
   const { body } = request;
   return new Promise((resolve) => {
     const chunks: Buffer[] = [];
@@ -284,7 +288,12 @@ function send(worker: OfflineWorker, envelope: Envelope, request: OfflineRequest
     };
     client.send(
       {
-        origin: { kind: "unix", path: worker.socketPath },
+        endpoint: {
+          origin: { kind: "unix", path: worker.socketPath },
+          secret: worker.secret,
+          generation: 0,
+        },
+        envelope,
         method: request.method,
         target: request.path,
         fields,
@@ -300,7 +309,8 @@ function send(worker: OfflineWorker, envelope: Envelope, request: OfflineRequest
                 resume() {},
                 cancel() {},
               },
-        limits: { connectMs: 5000, idleMs: 3_600_000, maxHeaderBytes: 262_144 },
+        awaitContinue: false,
+        idleMs: LIMITS.ordinaryTimeoutMs + 60_000,
       },
       {
         interim() {},
@@ -325,6 +335,7 @@ function send(worker: OfflineWorker, envelope: Envelope, request: OfflineRequest
           stream.destroy();
           finish(true);
         },
+        forward: () => finish(true), // never asked for: the worker has the service's address
         fail: () => finish(true),
       },
     );

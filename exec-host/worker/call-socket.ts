@@ -109,11 +109,12 @@ export class CallSocket extends EventEmitter {
   write(
     data: string | Uint8Array,
     encoding?: BufferEncoding | "buffer" | Done | null,
-    done?: Done,
+    given?: Done | null,
   ): boolean {
     if (typeof encoding === "function") {
       return this.write(data, null, encoding);
     }
+    const done = given ?? undefined;
     if (!this.writable) {
       if (done !== undefined) {
         process.nextTick(done, closedError());
@@ -131,7 +132,7 @@ export class CallSocket extends EventEmitter {
       this.#sendHeld();
     } else {
       this.#send((text ?? bytes)!, size);
-      if (done != null) {
+      if (done !== undefined) {
         this.#line.writer.after(done);
       }
     }
@@ -338,7 +339,8 @@ function isLatin1(text: string, encoding: string | null | undefined): boolean {
   if (encoding === "latin1" || encoding === "binary") {
     return true;
   }
-  const isUtf8 = encoding === undefined || encoding === null || /^(?:utf-?8|ascii)$/i.test(encoding);
+  const isUtf8 =
+    encoding === undefined || encoding === null || /^(?:utf-?8|ascii)$/i.test(encoding);
   return isUtf8 && Buffer.byteLength(text, "utf8") === text.length;
 }
 

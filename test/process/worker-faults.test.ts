@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { connect } from "node:net";
 import { Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { toEnvelopeFields } from "../../dispatcher/envelope.ts";
+import type { HookEnvelope } from "../../dispatcher/envelope.ts";
+import { rawAnswer } from "../support/frame-call.ts";
 import { startUpstream, type TestUpstream } from "../support/start-upstream.ts";
 import { startWorker, WORKER_SECRET, type TestWorker } from "../support/start-worker.ts";
 
@@ -87,41 +87,23 @@ describe("an answer that cannot be sent", () => {
 ];
 module.exports = (req, res, metadata) => ways[Number(metadata.hook.origPath.slice(1))](res);`,
     );
-    const fields = toEnvelopeFields(
-      {
-        kind: "hook",
-        auditId: "none",
-        method: "GET",
-        path: "/",
-        service: "terminal",
-        upstreamHost: "127.0.0.1",
-        upstreamPort: 9,
-        subdomain: null,
-        execId: null,
-        scriptPath: "/mixed",
-        timeoutMs: 3000,
-        clientAddress: "203.0.113.7",
-      },
-      WORKER_SECRET,
-    );
+    const envelope: HookEnvelope = {
+      kind: "hook",
+      auditId: "none",
+      method: "GET",
+      path: "/",
+      service: "terminal",
+      upstreamHost: "127.0.0.1",
+      upstreamPort: 9,
+      subdomain: null,
+      execId: null,
+      scriptPath: "/mixed",
+      timeoutMs: 3000,
+      clientAddress: "203.0.113.7",
+    };
+    const at = { path: worker.socketPath, secret: WORKER_SECRET };
     for (let way = 0; way < 5; way++) {
-      const lines = fields.map((value, at) =>
-        fields[at - 1] === "X-Hoody-Hook-Path" ? `/${way}` : value,
-      );
-      let head = "GET / HTTP/1.1\r\nHost: x\r\n";
-      for (let i = 0; i < lines.length; i += 2) {
-        head += `${lines[i]}: ${lines[i + 1]}\r\n`;
-      }
-      const text = await new Promise<string>((resolve, reject) => {
-        const socket = connect(worker.socketPath);
-        let received = "";
-        socket.setEncoding("latin1");
-        socket.on("data", (data) => (received += data));
-        socket.on("error", reject);
-        socket.on("close", () => resolve(received));
-        socket.write(`${head}\r\n`);
-        setTimeout(() => socket.end(), 300);
-      });
+      const text = await rawAnswer(at, { ...envelope, path: `/${way}` }, "/");
       const [headText = "", ...rest] = text.split("\r\n\r\n");
       const body = rest.join("\r\n\r\n");
       const length = /^content-length: (\d+)$/im.exec(headText)?.[1];

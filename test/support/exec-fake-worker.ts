@@ -1,5 +1,6 @@
-import { createServer } from "node:http";
 import { Socket } from "node:net";
+import { createCallServer, type ReceivedCall } from "../../exec-host/worker/call-server.ts";
+import { watchResponse } from "../../exec-host/worker/host-response.ts";
 import {
   CHANNEL_FD,
   PROTOCOL_VERSION,
@@ -25,18 +26,16 @@ const spin = (ms: number): void => {
 };
 
 const start = (message: StartMessage): void => {
-  const server = createServer((req, res) => {
-    if (req.headers["x-hoody-hook-auth"] !== message.secret) {
-      res.writeHead(403).end();
-      return;
-    }
+  const isSecret = (presented: Buffer) => presented.toString("latin1") === message.secret;
+  const call = ({ head, req, res }: ReceivedCall): void => {
     active++;
+    const closed = (): void => {};
     res.on("close", () => active--);
     const url = new URL(req.url ?? "/", "http://worker");
     const number = (name: string): number => Number(url.searchParams.get(name));
     switch (url.pathname) {
       case "/pid":
-        res.setHeader("x-hoody-hook-outcome", "answered");
+        watchResponse(res, { head: () => "answered", closed });
         res.end(String(process.pid));
         return;
       case "/spin":
@@ -62,7 +61,7 @@ const start = (message: StartMessage): void => {
         return;
       }
       case "/outcome":
-        res.setHeader("x-hoody-hook-outcome", url.searchParams.get("word") ?? "");
+        watchResponse(res, { head: () => url.searchParams.get("word") ?? "", closed });
         res.statusCode = number("status");
         res.end("said");
         return;
@@ -74,13 +73,12 @@ const start = (message: StartMessage): void => {
         return;
       case "/echo":
         res.setHeader("Set-Cookie", ["a=1", "b=2"]);
-        res.setHeader("Connection", "X-Hop");
-        res.setHeader("X-Hop", "1");
+        res.setHeader("Proxy-Connection", "keep-alive");
         res.setHeader("X-Keep", "2");
         req.pipe(res);
         return;
       case "/fields":
-        res.end(JSON.stringify({ method: req.method, url: req.url, fields: req.rawHeaders }));
+        res.end(JSON.stringify({ url: req.url, fields: req.rawHeaders, head }));
         return;
       case "/log":
         channel.write(
@@ -108,7 +106,8 @@ const start = (message: StartMessage): void => {
       default:
         res.writeHead(404).end();
     }
-  });
+  };
+  const server = createCallServer({ isSecret, call });
   server.listen(message.socketPath, () => {
     channel.write(encodeMessage({ type: "ready", version: PROTOCOL_VERSION }));
   });

@@ -1,5 +1,4 @@
 import { mkdtemp, rm } from "node:fs/promises";
-import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -11,6 +10,7 @@ import type { ExecContainer } from "../../exec-host/pool/worker.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
 import { createMetrics, type Metrics } from "../../policy/kernel/metrics.ts";
+import { callWorker } from "./frame-call.ts";
 
 export const FAKE_WORKER = fileURLToPath(new URL("exec-fake-worker.ts", import.meta.url));
 
@@ -76,30 +76,28 @@ export interface Reply {
 }
 
 /** One request straight to a worker's socket. */
-export function ask(endpoint: ExecEndpoint, path: string): Promise<Reply> {
+export async function ask(
+  endpoint: ExecEndpoint,
+  path: string,
+  signal?: AbortSignal,
+): Promise<Reply> {
   const { origin, secret } = endpoint;
-  return new Promise((resolve, reject) => {
-    const sent = request(
-      {
-        ...(origin.kind === "unix"
-          ? { socketPath: origin.path }
-          : { host: origin.host, port: origin.port }),
-        path,
-        agent: false,
-        headers: { "x-hoody-hook-auth": secret },
-      },
-      (response) => {
-        const chunks: Buffer[] = [];
-        response.on("data", (chunk: Buffer) => chunks.push(chunk));
-        response.on("end", () =>
-          resolve({ status: response.statusCode ?? 0, body: Buffer.concat(chunks).toString() }),
-        );
-        response.on("error", reject);
-      },
-    );
-    sent.on("error", reject);
-    sent.end();
+  const envelope = {
+    kind: "ordinary",
+    subdomain: null,
+    execId: null,
+    clientAddress: "127.0.0.1",
+    manage: false,
+  } as const;
+  const at = { path: origin.kind === "unix" ? origin.path : "", secret };
+  const answer = await callWorker(at, envelope, {
+    url: path,
+    ...(signal === undefined ? {} : { signal }),
   });
+  if (answer.isCut) {
+    throw new Error("the answer was cut");
+  }
+  return { status: answer.status, body: answer.text };
 }
 
 /** Waits until `check` gives something, up to `ms`. */

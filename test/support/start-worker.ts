@@ -1,11 +1,11 @@
 import { spawn } from "node:child_process";
 import { mkdir, mkdtemp, realpath, rm, writeFile } from "node:fs/promises";
-import { Agent, request, type IncomingHttpHeaders, type OutgoingHttpHeaders } from "node:http";
+import type { OutgoingHttpHeaders } from "node:http";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import type { Duplex, Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
-import { toEnvelopeFields, type Envelope, type HookEnvelope } from "../../dispatcher/envelope.ts";
+import type { Envelope, HookEnvelope } from "../../dispatcher/envelope.ts";
 import {
   createLineReader,
   decodeWorkerMessage,
@@ -17,21 +17,10 @@ import {
   type WorkerLimits,
 } from "../../exec-host/protocol.ts";
 import { WORKER_NODE_FLAGS } from "../../exec-host/worker/node-flags.ts";
+import { callWorker, type WorkerAnswer } from "./frame-call.ts";
 
 export const WORKER_SECRET = "a-secret-of-the-test";
 const repository = fileURLToPath(new URL("../../", import.meta.url));
-
-export interface WorkerAnswer {
-  readonly status: number;
-  readonly reason: string;
-  readonly headers: IncomingHttpHeaders;
-  readonly rawHeaders: readonly string[];
-  readonly body: Buffer;
-  readonly text: string;
-  /** The connection broke before the message was complete. */
-  readonly isCut: boolean;
-  readonly outcome: string | undefined;
-}
 
 export interface WorkerCall {
   readonly method?: string;
@@ -63,8 +52,6 @@ export interface TestWorker {
   hook(script: string, call?: WorkerCall, envelope?: Partial<HookEnvelope>): Promise<WorkerAnswer>;
   /** An ordinary call of the exec service. */
   ordinary(url: string, call?: WorkerCall, envelope?: Partial<Envelope>): Promise<WorkerAnswer>;
-  /** A request with exactly these header lines. */
-  raw(call: WorkerCall): Promise<WorkerAnswer>;
   /** Waits until `test` holds for the log so far. */
   untilLogged(test: (line: LogLine) => boolean, timeoutMs?: number): Promise<LogLine>;
   stop(): Promise<void>;
@@ -173,7 +160,7 @@ export async function startWorker(options: WorkerOptions = {}): Promise<TestWork
     );
   });
 
-  const raw = (call: WorkerCall): Promise<WorkerAnswer> => send(socketPath, call);
+  const at = { path: socketPath, secret: WORKER_SECRET };
   return {
     scriptsRoot,
     dataDir,
@@ -187,7 +174,6 @@ export async function startWorker(options: WorkerOptions = {}): Promise<TestWork
     output: () => output,
     isRunning: () => child.exitCode === null && child.signalCode === null,
     write,
-    raw,
     hook(script, call = {}, envelope = {}) {
       const url = call.url ?? "/";
       const full: HookEnvelope = {
@@ -205,7 +191,7 @@ export async function startWorker(options: WorkerOptions = {}): Promise<TestWork
         clientAddress: "203.0.113.7",
         ...envelope,
       };
-      return raw({ ...call, headers: withEnvelope(call, full) });
+      return callWorker(at, full, { ...call, fields: toFields(call) });
     },
     ordinary(url, call = {}, envelope = {}) {
       const full = {
@@ -216,7 +202,7 @@ export async function startWorker(options: WorkerOptions = {}): Promise<TestWork
         manage: false,
         ...envelope,
       } as Envelope;
-      return raw({ ...call, url, headers: withEnvelope(call, full) });
+      return callWorker(at, full, { ...call, url, fields: toFields(call) });
     },
     untilLogged(test, timeoutMs = 10_000) {
       return new Promise((resolve, reject) => {
@@ -244,7 +230,7 @@ export async function startWorker(options: WorkerOptions = {}): Promise<TestWork
   };
 }
 
-function withEnvelope(call: WorkerCall, envelope: Envelope): string[] {
+function toFields(call: WorkerCall): string[] {
   const given = call.headers ?? {};
   const lines = Array.isArray(given)
     ? [...(given as readonly string[])]
@@ -254,67 +240,5 @@ function withEnvelope(call: WorkerCall, envelope: Envelope): string[] {
   if (!lines.some((name, at) => at % 2 === 0 && name.toLowerCase() === "host")) {
     lines.push("Host", "service.example");
   }
-  lines.push(...toEnvelopeFields(envelope, WORKER_SECRET));
   return lines;
-}
-
-function send(socketPath: string, call: WorkerCall): Promise<WorkerAnswer> {
-  // Kept alive, as the edge does it: a worker that answers early goes on reading the upload.
-  const agent = new Agent({ keepAlive: true });
-  return new Promise<WorkerAnswer>((resolve, reject) => {
-    const outgoing = request({
-      socketPath,
-      method: call.method ?? "GET",
-      path: call.url ?? "/",
-      headers: withLength(call) as unknown as OutgoingHttpHeaders,
-      setHost: false,
-      agent,
-      ...(call.signal === undefined ? {} : { signal: call.signal }),
-    });
-    outgoing.on("error", reject);
-    outgoing.on("response", (response) => {
-      call.onResponse?.(response);
-      const chunks: Buffer[] = [];
-      response.on("data", (chunk: Buffer) => chunks.push(chunk));
-      const finish = (isCut: boolean): void => {
-        const body = Buffer.concat(chunks);
-        resolve({
-          status: response.statusCode ?? 0,
-          reason: response.statusMessage ?? "",
-          headers: response.headers,
-          rawHeaders: response.rawHeaders,
-          body,
-          text: body.toString("utf8"),
-          isCut,
-          // The word; the time the services took may follow it.
-          outcome:
-            String(response.headers["x-hoody-hook-outcome"] ?? "").split(" ", 1)[0] || undefined,
-        });
-      };
-      response.on("end", () => finish(!response.complete));
-      response.on("error", () => finish(true));
-      response.on("close", () => finish(!response.complete));
-    });
-    const { body } = call;
-    if (typeof body === "object" && !Buffer.isBuffer(body)) {
-      body.pipe(outgoing);
-    } else {
-      outgoing.end(body);
-    }
-  }).finally(() => agent.destroy());
-}
-
-/** Node adds no framing of its own to a list of header lines, so a fixed body's length is added here. */
-function withLength(call: WorkerCall): readonly string[] {
-  const lines = (call.headers ?? []) as readonly string[];
-  const isFramed = lines.some(
-    (name, at) => at % 2 === 0 && /^(?:content-length|transfer-encoding)$/i.test(name),
-  );
-  const { body } = call;
-  if (body === undefined || isFramed) {
-    return lines;
-  }
-  return typeof body === "object" && !Buffer.isBuffer(body)
-    ? [...lines, "Transfer-Encoding", "chunked"]
-    : [...lines, "Content-Length", String(Buffer.byteLength(body))];
 }

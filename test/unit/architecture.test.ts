@@ -60,7 +60,11 @@ const RULES: readonly Rule[] = [
   },
   {
     from: /^exec-host\/(?!(?:main|run)\.ts$)/,
-    allow: [/^exec-host\//, /^policy\/(kernel|documents)\//, /^dispatcher\/envelope\.ts$/],
+    allow: [
+      /^exec-host\//,
+      /^policy\/(kernel|documents)\//,
+      /^dispatcher\/(envelope|frame-client)\.ts$/,
+    ],
     reason: "the exec host shares the hand-over contract with the dispatcher and nothing else",
   },
   { from: /^client\//, allow: [/^client\//], reason: "the client is published and stands alone" },
