@@ -35,6 +35,14 @@ export interface AuditEnd {
   readonly upstreamMs: number | null;
 }
 
+/** A record that waits for the end of its dispatch. */
+export interface OpenRecord {
+  readonly id: string;
+  readonly start: AuditStart;
+  /** ms since the epoch. */
+  readonly at: number;
+}
+
 /** Where records go. A rejection loses the batch and is counted; it is never tried twice. */
 export interface AuditSink {
   append(records: readonly AuditRecord[]): Promise<void>;
@@ -59,10 +67,10 @@ export const DEFAULT_AUDIT_OPTIONS: AuditOptions = { maxQueue: 1024 };
 
 /** Best-effort record of dispatches: nothing here makes a request wait (edge-proxy.md 7.2). */
 export interface Audit {
-  /** Opens a record; `"none"` when there is no room, and the dispatch goes on without one. */
-  begin(start: AuditStart): string;
-  /** Closes it and hands it to the sink in the background. Unknown ids and `"none"` are ignored. */
-  finish(auditId: string, end: AuditEnd): void;
+  /** Opens a record; null when there is no room, and the dispatch goes on without one. */
+  begin(start: AuditStart): OpenRecord | null;
+  /** Closes it and hands it to the sink in the background; once per record. */
+  finish(record: OpenRecord, end: AuditEnd): void;
   /** Waits until everything that was finished is written, or failed. */
   flush(): Promise<void>;
 }
@@ -76,7 +84,7 @@ const GATHER_MS = 50;
 
 export function createAudit(deps: AuditDeps, options: AuditOptions = DEFAULT_AUDIT_OPTIONS): Audit {
   const { sink, clock, metrics, log } = deps;
-  const open = new Map<string, { readonly start: AuditStart; readonly at: number }>();
+  let open = 0;
   const waiting: AuditRecord[] = [];
   let writing: Promise<void> | null = null;
   let gathering: Timer | null = null;
@@ -110,23 +118,17 @@ export function createAudit(deps: AuditDeps, options: AuditOptions = DEFAULT_AUD
 
   return {
     begin(start) {
-      if (open.size + waiting.length + inBatch >= options.maxQueue) {
+      if (open + waiting.length + inBatch >= options.maxQueue) {
         metrics.auditDropped.inc();
-        return NO_AUDIT;
+        return null;
       }
-      const id = newUuid();
-      open.set(id, { start, at: clock.now() });
-      return id;
+      open++;
+      return { id: newUuid(), start, at: clock.now() };
     },
-    finish(auditId, { outcome, status, durationMs, upstreamMs }) {
-      const opened = open.get(auditId);
-      if (opened === undefined) {
-        return;
-      }
-      open.delete(auditId);
-      const { start, at } = opened;
+    finish({ id, start, at }, { outcome, status, durationMs, upstreamMs }) {
+      open--;
       waiting.push({
-        audit_id: auditId,
+        audit_id: id,
         ts: new Date(at).toISOString(),
         project: start.project,
         container: start.container,

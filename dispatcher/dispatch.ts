@@ -322,25 +322,29 @@ export function createDispatcher(
     const { exchange, rule, container } = request;
     const { script } = rule;
     const startedAt = clock.monotonic();
-    const auditId =
-      request.auditId ??
-      audit.begin({
-        project: request.project,
-        container,
-        service: request.service,
-        hookId: rule.id,
-        method: exchange.head.method,
-        path: request.path,
-        clientIp: request.clientAddress,
-        matchedGroups: request.matchedGroups,
-        script: `${script.subdomain ?? "default"}/${script.execId ?? "1"}${script.path}`,
-      });
+    const record =
+      request.auditId !== undefined
+        ? null
+        : audit.begin({
+            project: request.project,
+            container,
+            service: request.service,
+            hookId: rule.id,
+            method: exchange.head.method,
+            path: request.path,
+            clientIp: request.clientAddress,
+            matchedGroups: request.matchedGroups,
+            script: `${script.subdomain ?? "default"}/${script.execId ?? "1"}${script.path}`,
+          });
+    const auditId = request.auditId ?? record?.id ?? NO_AUDIT;
     let upstreamMs: number | null = null;
     const finish = (outcome: DispatchOutcomeName, status: number): void => {
       const durationMs = clock.monotonic() - startedAt;
       dispatches[outcome].inc();
       metrics.hookSeconds.observe(durationMs / 1000);
-      audit.finish(auditId, { outcome, status, durationMs, upstreamMs });
+      if (record !== null) {
+        audit.finish(record, { outcome, status, durationMs, upstreamMs });
+      }
     };
     /** Ends the dispatch with an answer of the edge's own, unless the client has one or left. */
     const refuse = (code: ErrorCode, outcome: DispatchOutcomeName): DispatchOutcome => {

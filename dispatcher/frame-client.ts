@@ -2,6 +2,7 @@ import net from "node:net";
 import type { Clock, Timer } from "../policy/kernel/clock.ts";
 import { UpstreamFailure, type OutgoingCall } from "../policy/kernel/http1/types.ts";
 import { encodeCall } from "./call-frame.ts";
+import { CallTable } from "./call-table.ts";
 import type { ExecEndpoint } from "./envelope.ts";
 import type { ExecHandler, ExecRequest } from "./exec-host-client.ts";
 import { FramedCall, type CallLine } from "./framed-call.ts";
@@ -63,14 +64,13 @@ function pathOf({ origin }: ExecEndpoint): string {
 class Line implements CallLine {
   readonly writer: FrameWriter;
   readonly #socket: net.Socket;
-  readonly #calls = new Map<number, FramedCall>();
+  readonly #calls = new CallTable<FramedCall>();
   readonly #reader: FrameReader;
   readonly #checks: Timer;
   readonly #ended: () => void;
   #isConnected = false;
   #isGone = false;
   #endsIdle = false;
-  #last = 0;
   #error: Error | null = null;
 
   constructor(path: string, secret: string, clock: Clock, ended: () => void) {
@@ -92,7 +92,7 @@ class Line implements CallLine {
     socket.once("connect", () => (this.#isConnected = true));
     socket.on("drain", () => {
       this.writer.isFull = false;
-      for (const call of this.#calls.values()) {
+      for (const call of this.#calls.all()) {
         call.drained();
       }
     });
@@ -107,17 +107,14 @@ class Line implements CallLine {
     endsIdle: boolean,
   ): OutgoingCall {
     this.#endsIdle ||= endsIdle;
-    do {
-      this.#last = (this.#last + 1) >>> 0;
-    } while (this.#calls.has(this.#last));
-    const call = new FramedCall(this.#last, this, request, handler);
-    this.#calls.set(call.id, call);
+    const call = new FramedCall(this.#calls.next(), this, request, handler);
+    this.#calls.put(call.id, call);
     this.writer.text(FRAME.call, call.id, payload);
     return call;
   }
 
   forget(call: FramedCall): void {
-    this.#calls.delete(call.id);
+    this.#calls.remove(call.id);
     if (this.#endsIdle && this.#calls.size === 0) {
       this.#socket.destroy();
     }
@@ -142,7 +139,7 @@ class Line implements CallLine {
   }
 
   #check(now: number): void {
-    for (const call of this.#calls.values()) {
+    for (const call of this.#calls.all()) {
       call.check(now);
     }
   }
@@ -157,7 +154,7 @@ class Line implements CallLine {
     const failure = this.#isConnected
       ? ["reset", "the connection closed before the answer was complete"]
       : ["connect", "the connection was not accepted"];
-    for (const call of this.#calls.values()) {
+    for (const call of this.#calls.all()) {
       call.broken(new UpstreamFailure(failure[0] as "reset" | "connect", failure[1]!, this.#error));
     }
   }

@@ -56,7 +56,7 @@ export async function startExecHostServer(
       targets: createExecTargets(host, () => ({ kind: "embedded" })),
       client: execClient,
       // The edge keeps the record of its dispatches.
-      audit: { begin: () => "none", finish: () => {}, flush: () => Promise.resolve() },
+      audit: { begin: () => null, finish: () => {}, flush: () => Promise.resolve() },
       clock,
       metrics,
       log,

@@ -1,4 +1,5 @@
 import net from "node:net";
+import { CallTable } from "../../dispatcher/call-table.ts";
 import { decodeCall, type CallHead } from "../../dispatcher/call-frame.ts";
 import {
   ANSWER_WINDOW,
@@ -48,7 +49,7 @@ class Line implements CallLine {
   readonly writer: FrameWriter;
   readonly #socket: net.Socket;
   readonly #options: CallServerOptions;
-  readonly #open = new Map<number, Open>();
+  readonly #open = new CallTable<Open>();
   #waiting: Set<CallSocket> | null = null;
   #isKnown = false;
 
@@ -84,8 +85,8 @@ class Line implements CallLine {
 
   closed(id: number, isWhole: boolean): void {
     const open = this.#open.get(id);
-    if (open !== undefined && !(isWhole && !open.req.complete)) {
-      this.#open.delete(id);
+    if (open !== null && !(isWhole && !open.req.complete)) {
+      this.#open.remove(id);
     }
   }
 
@@ -102,7 +103,7 @@ class Line implements CallLine {
       return;
     }
     const open = this.#open.get(id);
-    if (open === undefined) {
+    if (open === null) {
       return; // over, as far as this side knows
     }
     switch (type) {
@@ -116,7 +117,7 @@ class Line implements CallLine {
         grantBytes(open.socket, readNumber(payload) ?? 0);
         return;
       case FRAME.cancel:
-        this.#open.delete(id);
+        this.#open.remove(id);
         if (open.socket.destroyed) {
           open.req.destroy(); // answered, and the rest of the upload does not come
         } else {
@@ -130,7 +131,7 @@ class Line implements CallLine {
 
   #receive(id: number, payload: Buffer): void {
     const head = decodeCall(payload.toString("latin1"));
-    if (head === null || this.#open.has(id)) {
+    if (head === null) {
       this.#socket.destroy();
       return;
     }
@@ -141,7 +142,10 @@ class Line implements CallLine {
     const res = new HostResponse(req);
     bindRequest(socket, req);
     res.assignSocket(socket as unknown as net.Socket);
-    this.#open.set(id, { socket, req });
+    if (!this.#open.put(id, { socket, req })) {
+      this.#socket.destroy();
+      return;
+    }
     this.#options.call({ head, req, res });
   }
 
@@ -153,7 +157,7 @@ class Line implements CallLine {
     }
     endBody(open.req, trailers);
     if (open.socket.destroyed) {
-      this.#open.delete(id);
+      this.#open.remove(id);
     }
   }
 
@@ -166,9 +170,7 @@ class Line implements CallLine {
   }
 
   #close(): void {
-    const open = [...this.#open.values()];
-    this.#open.clear();
-    for (const { socket, req } of open) {
+    for (const { socket, req } of this.#open.all()) {
       if (socket.destroyed) {
         req.destroy();
       } else {

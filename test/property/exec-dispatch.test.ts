@@ -102,7 +102,7 @@ test("dispatch() always ends, with one head at most, and never without a trace",
       const clock = fakeClock();
       const finished: unknown[][] = [];
       const audit: Audit = {
-        begin: () => "11111111-1111-4111-8111-111111111111",
+        begin: (start) => ({ id: "11111111-1111-4111-8111-111111111111", start, at: 0 }),
         finish: (...args) => void finished.push(args),
         flush: () => Promise.resolve(),
       };
@@ -211,7 +211,7 @@ test("dispatch() answers 504 at the rule's deadline and its margin, by the clock
       takeEnded: () => undefined,
     },
     client: { send: () => ({ resume() {}, abort() {} }) },
-    audit: { begin: () => "none", finish() {}, flush: () => Promise.resolve() },
+    audit: { begin: () => null, finish() {}, flush: () => Promise.resolve() },
     clock,
     metrics: createMetrics(),
     log: silentLog(),
