@@ -9,6 +9,7 @@ import {
   readNumber,
 } from "../../dispatcher/frames.ts";
 import { isForbidden, readFields } from "../../policy/kernel/http1/field-section.ts";
+import { withOneLook } from "../scripts/stamp.ts";
 import {
   bindRequest,
   CallSocket,
@@ -59,7 +60,7 @@ class Line implements CallLine {
     this.writer = new FrameWriter(socket);
     const reader = new FrameReader((type, id, payload) => this.#take(type, id, payload));
     socket.on("data", (chunk: Buffer) => {
-      if (!reader.push(chunk, chunk.length)) {
+      if (!withOneLook(() => reader.push(chunk, chunk.length))) {
         socket.destroy();
       }
     });

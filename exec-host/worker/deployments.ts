@@ -1,6 +1,6 @@
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { DEFAULT_EXEC_ID, DEFAULT_SUBDOMAIN } from "../scripts/coordinates.ts";
-import { isSameStamp, readStamp } from "../scripts/stamp.ts";
+import { isSameStamp, look, readStamp } from "../scripts/stamp.ts";
 import { loadScript, type LoadedScript, type ScriptScope } from "./load.ts";
 import type { ScriptEnvironments } from "./script-env.ts";
 import { createModuleCache, type ModuleCache } from "./modules.ts";
@@ -78,7 +78,7 @@ export function createDeployments(
 }
 
 function isCurrent(clock: Clock, script: LoadedScript): boolean {
-  const stamp = readStamp(script.file);
+  const stamp = look(script.file, readStamp);
   if (!isSameStamp(stamp, script.stamp) || stamp === null || !script.isCurrent()) {
     return false;
   }

@@ -32,26 +32,58 @@ export interface HookMetadata {
   readonly upstream: { readonly host: string; readonly port: number };
 }
 
-/** Builds `metadata.hook`. Frozen; the helpers use the envelope, so nothing a script does moves the upstream. */
+/**
+ * Builds `metadata.hook`. Frozen; the helpers use the envelope, so nothing a script does moves the upstream.
+ */
 export function createHookMetadata(hook: HookCall): HookMetadata {
-  const { envelope } = hook;
-  const metadata = {
-    auditId: envelope.auditId,
-    origMethod: envelope.method,
-    origPath: hook.origPath,
-    service: envelope.service,
-    upstream: Object.freeze({ host: envelope.upstreamHost, port: envelope.upstreamPort }),
-  };
-  const helpers = {
-    forward: (req: HostRequest, res: HostResponse, overrides?: unknown) =>
-      forward(hook, req, res, overrides),
-    fetchUpstream: (req: HostRequest, overrides?: unknown) => fetchUpstream(hook, req, overrides),
-    pipeResponse: (upstream: unknown, res: HostResponse, options?: unknown) =>
-      pipeResponse(hook.call, upstream, res, options),
-    HookUpstreamError,
-  };
-  for (const [name, value] of Object.entries(helpers)) {
-    Object.defineProperty(metadata, name, { value, enumerable: false });
-  }
-  return Object.freeze(metadata);
+  return new Metadata(hook);
 }
+
+type Forward = (req: HostRequest, res: HostResponse, overrides?: unknown) => Promise<void>;
+type FetchUpstream = (req: HostRequest, overrides?: unknown) => Promise<Response>;
+type PipeResponse = (upstream: unknown, res: HostResponse, options?: unknown) => Promise<void>;
+
+/** Helpers are made when they are asked for, and work without their object: scripts take them out of it. */
+class Metadata implements HookMetadata {
+  readonly auditId: string;
+  readonly origMethod: string;
+  readonly origPath: string;
+  readonly service: string;
+  readonly upstream: { readonly host: string; readonly port: number };
+  readonly #hook: HookCall;
+  #forward: Forward | null = null;
+  #fetchUpstream: FetchUpstream | null = null;
+  #pipeResponse: PipeResponse | null = null;
+
+  constructor(hook: HookCall) {
+    const { envelope } = hook;
+    this.auditId = envelope.auditId;
+    this.origMethod = envelope.method;
+    this.origPath = hook.origPath;
+    this.service = envelope.service;
+    this.upstream = Object.freeze({ host: envelope.upstreamHost, port: envelope.upstreamPort });
+    this.#hook = hook;
+    Object.freeze(this);
+  }
+
+  get forward(): Forward {
+    const hook = this.#hook;
+    return (this.#forward ??= (req, res, overrides) => forward(hook, req, res, overrides));
+  }
+
+  get fetchUpstream(): FetchUpstream {
+    const hook = this.#hook;
+    return (this.#fetchUpstream ??= (req, overrides) => fetchUpstream(hook, req, overrides));
+  }
+
+  get pipeResponse(): PipeResponse {
+    const { call } = this.#hook;
+    return (this.#pipeResponse ??= (upstream, res, options) =>
+      pipeResponse(call, upstream, res, options));
+  }
+
+  get HookUpstreamError(): typeof HookUpstreamError {
+    return HookUpstreamError;
+  }
+}
+Object.freeze(Metadata.prototype);

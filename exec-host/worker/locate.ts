@@ -8,7 +8,7 @@ import {
   type ResolvedScript,
   type ResolveRequest,
 } from "../scripts/resolve.ts";
-import { readStamp } from "../scripts/stamp.ts";
+import { look, readStamp } from "../scripts/stamp.ts";
 
 /** The script of a path and the middleware of its folder (exec-host.md 4.2); null where there is none. */
 export interface Location {
@@ -49,7 +49,7 @@ export function createScriptLocator(clock: Clock, root: string): LocateScript {
     const key = `${request.subdomain ?? ""}/${request.execId ?? ""}/${request.withExtension ? 1 : 0}${request.path}`;
     const found = known.get(key);
     if (found !== undefined) {
-      if (isSame(found.stamp, stampOf(found.folder))) {
+      if (isSame(found.stamp, look(found.folder, stampOf))) {
         return found.location;
       }
       known.delete(key);
