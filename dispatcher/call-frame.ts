@@ -18,6 +18,8 @@ export interface CallHead {
   /** As the script may see them, the framing of the body included. */
   readonly fields: string[];
   readonly hasBody: boolean;
+  /** The edge would forward the request itself (`order.ts`). */
+  readonly takesOrders: boolean;
   /** How deep the call stands in calls of other hooks (`depth.ts`). */
   readonly depth: number;
 }
@@ -34,6 +36,7 @@ export function encodeCall(
   target: string,
   fields: FieldLines,
   bodyLength: number | null | undefined,
+  takesOrders: boolean,
 ): string {
   if (!isSendableStart(method, target) || !areSendable(fields)) {
     throw new TypeError("the request cannot be handed over");
@@ -55,10 +58,10 @@ export function encodeCall(
     lines += "\nContent-Length\n0";
   }
   const { clientAddress, subdomain, execId } = envelope;
-  const hasBody = bodyLength === undefined ? "" : "1";
+  const marks = `${bodyLength === undefined ? "" : "b"}${takesOrders ? "o" : ""}`;
   const payload =
     `${envelope.kind}\n${clientAddress}\n${subdomain ?? ""}\n${execId ?? ""}\n${depth}\n` +
-    `${method}\n${target}\n${hasBody}\n${encodeOwn(envelope)}${lines}`;
+    `${method}\n${target}\n${marks}\n${encodeOwn(envelope)}${lines}`;
   if (payload.length > MAX_FRAME_BYTES) {
     throw new TypeError("the request is too long to be handed over");
   }
@@ -84,7 +87,7 @@ const ORDINARY_LINES = SHARED_LINES + 1;
 /** Reads it back; null for anything that {@link encodeCall} did not make. */
 export function decodeCall(payload: string): CallHead | null {
   const lines = payload.split("\n");
-  const [kind, clientAddress, sub, exec, depth, method, target, body] = lines;
+  const [kind, clientAddress, sub, exec, depth, method, target, marks] = lines;
   const count = kind === "hook" ? HOOK_LINES : ORDINARY_LINES;
   if (lines.length < count || (lines.length - count) % 2 !== 0 || !method || !target) {
     return null;
@@ -98,7 +101,8 @@ export function decodeCall(payload: string): CallHead | null {
     method,
     target,
     fields: lines.slice(count),
-    hasBody: body === "1",
+    hasBody: marks!.includes("b"),
+    takesOrders: marks!.includes("o"),
     depth: parseDepth(depth),
   };
   if (kind === "ordinary") {

@@ -6,6 +6,7 @@ import type { BodySink, BodySource, Exchange, FieldLines } from "../policy/kerne
 import { fieldValue, sweepResponse } from "../policy/kernel/fields.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
+import type { OutgoingCall } from "../policy/kernel/http1/types.ts";
 import { createRelay, type Relay, type RelayEnd } from "../policy/kernel/relay.ts";
 import { NO_AUDIT, type Audit } from "./audit.ts";
 import {
@@ -16,8 +17,9 @@ import {
   type Envelope,
   type ExecEndpoint,
 } from "./envelope.ts";
-import type { ExecHostClient, ForwardOverrides } from "./exec-host-client.ts";
+import type { ExecHandler, ExecHostClient } from "./exec-host-client.ts";
 import type { ExecTargets } from "./exec-target.ts";
+import { forwardOrder, type OrderClient } from "./forward-order.ts";
 
 /** Everything a hook dispatch needs to know of a request. */
 export interface DispatchRequest {
@@ -40,6 +42,8 @@ export interface DispatchRequest {
   readonly rule: CompiledRule;
   /** Groups that granted the request. */
   readonly matchedGroups: readonly string[];
+  /** The edge may forward the request there itself, as it does where no rule fits. */
+  readonly takesOrders?: boolean;
   /** The record was opened elsewhere (by the edge of a remote exec host); none is made here. */
   readonly auditId?: string;
 }
@@ -57,24 +61,15 @@ export interface ExecCallRequest {
   readonly manage: boolean;
 }
 
-/** How a dispatch ended, or what is left to do. */
-export type DispatchOutcome =
-  | {
-      readonly kind: "response";
-      readonly outcome: DispatchOutcomeName;
-      /** 0 when nothing was sent. */
-      readonly status: number;
-      /** Set when the edge made the answer. */
-      readonly code: ErrorCode | null;
-      readonly auditId: string;
-    }
-  | {
-      /** The edge forwards the request itself, then calls `finish`. */
-      readonly kind: "forward";
-      readonly overrides: ForwardOverrides;
-      readonly auditId: string;
-      finish(outcome: DispatchOutcomeName, status: number): void;
-    };
+/** How a dispatch ended. */
+export interface DispatchOutcome {
+  readonly outcome: DispatchOutcomeName;
+  /** 0 when nothing was sent. */
+  readonly status: number;
+  /** Set when the edge made the answer. */
+  readonly code: ErrorCode | null;
+  readonly auditId: string;
+}
 
 /** How a call of a script by its own address ended. */
 export type ExecCallOutcome = {
@@ -87,6 +82,8 @@ export type ExecCallOutcome = {
 export interface DispatcherDeps {
   readonly targets: ExecTargets;
   readonly client: ExecHostClient;
+  /** Sends what hosts order to be forwarded; null where none may. */
+  readonly orders: OrderClient | null;
   readonly audit: Audit;
   readonly clock: Clock;
   readonly metrics: Metrics;
@@ -135,9 +132,10 @@ type RunEnd =
       /** From the hand-over. */
       readonly ranMs: number;
       readonly generation: number;
+      /** It was the service that broke off an answer which the host had forwarded by the edge. */
+      readonly brokeOff: boolean;
     }
   | { readonly kind: "late"; readonly answered: boolean; readonly status: number }
-  | { readonly kind: "forward"; readonly overrides: ForwardOverrides }
   | { readonly kind: "unsendable" }
   | { readonly kind: "no-host" }
   | { readonly kind: "unreachable" };
@@ -151,6 +149,7 @@ interface Run {
   /** ms from hand-over until the edge gives up; null for none. */
   readonly deadlineMs: number | null;
   readonly idleMs: number;
+  readonly takesOrders: boolean;
 }
 
 const OUTCOMES: ReadonlySet<string> = new Set(DISPATCH_OUTCOMES);
@@ -215,6 +214,7 @@ export function createDispatcher(
           said: null,
           ranMs: 0,
           generation: 0,
+          brokeOff: false,
         };
       }
       if (endpoint === null) {
@@ -247,6 +247,9 @@ export function createDispatcher(
       const { exchange, container } = request;
       let status = 0;
       let said: Said | null = null;
+      let ordered: OutgoingCall | null = null;
+      let isOrdered = false;
+      let brokeOff = false;
       let timer: Timer | null = null;
       const handedAt = clock.monotonic();
       const finish = (end: RunEnd): void => {
@@ -256,6 +259,9 @@ export function createDispatcher(
       const relay: Relay = createRelay(exchange, {
         head(head) {
           status = head.status;
+          if (isOrdered) {
+            return withoutOutcome(head.fields); // a service has no say in it
+          }
           const told = fieldValue(head.fields, OUTCOME_LOWER);
           said = told === undefined ? null : parseOutcome(told);
           return told === undefined || options.tellOutcome
@@ -263,7 +269,7 @@ export function createDispatcher(
             : withoutOutcome(head.fields);
         },
         done(end) {
-          if (end.kind === "failed" && end.failure.kind === "reset") {
+          if (end.kind === "failed" && end.failure.kind === "reset" && !brokeOff) {
             targets.reportSuspect(container, endpoint.generation, "reset");
           }
           finish({
@@ -273,14 +279,34 @@ export function createDispatcher(
             said,
             ranMs: clock.monotonic() - handedAt,
             generation: endpoint.generation,
+            brokeOff,
           });
         },
       });
-      const handler = {
+      const handler: ExecHandler = {
         ...relay.handler,
-        forward(overrides: ForwardOverrides): void {
-          relay.leave();
-          finish({ kind: "forward", overrides });
+        forward(order, report) {
+          ordered = forwardOrder(deps.orders!, clock, request, body, order, {
+            head(head, length, isBodyless, ms) {
+              isOrdered = true;
+              said = { outcome: "forwarded", upstreamMs: (order.waitedMs ?? 0) + ms };
+              report.head(head.status, head.reason, ms);
+              relay.handler.head(head, length, isBodyless);
+            },
+            data: relay.handler.data,
+            end() {
+              report.done();
+              relay.handler.end([]); // as a script's own answer: without trailers
+            },
+            fail(failure) {
+              report.failed(failure.kind, failure.message);
+              if (isOrdered || failure.kind === "body") {
+                brokeOff = isOrdered;
+                relay.handler.fail(failure);
+              }
+            },
+          });
+          return ordered;
         },
       };
       if (request.deadlineMs !== null) {
@@ -290,6 +316,7 @@ export function createDispatcher(
           if (answered) {
             relay.cut();
           } else {
+            ordered?.abort();
             relay.leave(); // a script is not cancelled by its deadline; what it still says is thrown away
           }
           finish({ kind: "late", answered, status });
@@ -307,6 +334,7 @@ export function createDispatcher(
               body,
               awaitContinue: waitsForContinue(exchange),
               idleMs: request.idleMs,
+              takesOrders: request.takesOrders && deps.orders !== null,
             },
             handler,
           ),
@@ -357,7 +385,7 @@ export function createDispatcher(
       code: ErrorCode | null = null,
     ): DispatchOutcome => {
       finish(outcome, status);
-      return { kind: "response", outcome, status, code, auditId };
+      return { outcome, status, code, auditId };
     };
 
     let end: RunEnd;
@@ -384,6 +412,7 @@ export function createDispatcher(
         target: request.target,
         deadlineMs: rule.timeoutMs + options.backstopMs,
         idleMs: rule.timeoutMs + 60_000,
+        takesOrders: request.takesOrders === true,
       });
     } catch (cause) {
       log.error({ err: cause, container, auditId }, "dispatch failed");
@@ -398,8 +427,6 @@ export function createDispatcher(
         return refuse("HOOK_BAD_PATH", "bad_path");
       case "late":
         return end.answered ? done("truncated", end.status) : refuse("HOOK_TIMEOUT", "timed_out");
-      case "forward":
-        return { kind: "forward", overrides: end.overrides, auditId, finish };
       case "relayed":
         break;
     }
@@ -412,6 +439,9 @@ export function createDispatcher(
         return done(completeOutcome(said, status), status);
       case "failed":
         break;
+    }
+    if (relayEnd.answered && end.brokeOff) {
+      return done("truncated", status);
     }
     if (relayEnd.answered) {
       return done(await cutOutcome(request, auditId, end.ranMs, end.generation), status);
@@ -474,6 +504,7 @@ export function createDispatcher(
         target: request.target,
         deadlineMs: null,
         idleMs: options.ordinaryIdleMs,
+        takesOrders: false,
       });
     } catch (cause) {
       log.error({ err: cause, container: request.container }, "exec call failed");

@@ -44,6 +44,11 @@ export function withDepth(fields: FieldLines, depth: number): FieldLines {
   return depth === 0 ? fields : [...fields, DEPTH_FIELD, String(depth)];
 }
 
+/** The fields without the depth; they say it last, if at all. */
+export function withoutDepth(fields: FieldLines): FieldLines {
+  return fields.at(-2) === DEPTH_FIELD ? fields.slice(0, -2) : fields;
+}
+
 /** Lower-case prefix that marks a field of the envelope. */
 export const ENVELOPE_PREFIX = "x-hoody-hook-";
 

@@ -3,6 +3,7 @@ import type { AnswerHandler, Http1Client, OutgoingCall } from "../policy/kernel/
 import type { Clock } from "../policy/kernel/clock.ts";
 import { toEnvelopeFields, type Envelope, type ExecEndpoint } from "./envelope.ts";
 import { createFrameClient } from "./frame-client.ts";
+import type { ForwardOrder, OrderReport } from "./order.ts";
 
 /** One call of a script. */
 export interface ExecRequest {
@@ -17,24 +18,17 @@ export interface ExecRequest {
   readonly awaitContinue: boolean;
   /** Longest silence of the host; always beyond the deadline that its caller keeps. */
   readonly idleMs: number;
-}
-
-/** What a script changed on a request that the edge is to forward itself. */
-export interface ForwardOverrides {
-  readonly method?: string;
-  readonly target?: string;
-  readonly host?: string;
-  readonly port?: number;
-  /** The complete set of fields to send, without framing. */
-  readonly fields?: FieldLines;
-  /** Fields the script staged for the answer. */
-  readonly responseFields?: FieldLines;
+  /** The host may have the edge forward the request, where it can say so. */
+  readonly takesOrders: boolean;
 }
 
 /** Hears of one call: an answer to relay, or the order to forward the request (decision 16). */
 export interface ExecHandler extends AnswerHandler {
-  /** Instead of an answer. Nothing follows it; the request's body was not touched. */
-  forward(overrides: ForwardOverrides): void;
+  /**
+   * Instead of an answer, at most once: sends the request, whose body was not touched, relays what comes and reports how
+   * it fares. The returned call is given up when the host takes the order back: an answer or a failure then follows.
+   */
+  forward(order: ForwardOrder, report: OrderReport): OutgoingCall;
 }
 
 /** The way to an exec host; what is below it can change without the dispatcher noticing. */

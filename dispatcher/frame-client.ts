@@ -27,8 +27,8 @@ export function createFrameClient(clock: Clock): FrameClient {
   let isClosed = false;
   return {
     send(request, handler) {
-      const { endpoint, envelope, method, target, fields, body } = request;
-      const payload = encodeCall(envelope, method, target, fields, body?.length);
+      const { endpoint, envelope, method, target, fields, body, takesOrders } = request;
+      const payload = encodeCall(envelope, method, target, fields, body?.length, takesOrders);
       const path = pathOf(endpoint);
       let line = lines.get(path);
       if (line === undefined) {

@@ -3,6 +3,7 @@ import { AnswerParser, type AnswerEvents } from "../policy/kernel/http1/answer-p
 import { writeFields } from "../policy/kernel/http1/request-head.ts";
 import { UpstreamFailure, type OutgoingCall } from "../policy/kernel/http1/types.ts";
 import { MAX_ANSWER_HEAD_BYTES, type ExecHandler, type ExecRequest } from "./exec-host-client.ts";
+import { decodeOrder, encodeOrderFailure, encodeOrderHead, type ForwardOrder } from "./order.ts";
 import { ANSWER_WINDOW, FRAME, readNumber, type FrameWriter } from "./frames.ts";
 
 /** What a call needs of the connection that carries it. */
@@ -23,6 +24,11 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   readonly #line: CallLine;
   readonly #handler: ExecHandler;
   readonly #idleMs: number;
+  #takesOrders: boolean;
+  /** The request that is forwarded in the script's place. */
+  #order: OutgoingCall | null = null;
+  /** Its answer has begun: nothing can take its place any more. */
+  #isOrderAnswered = false;
   readonly #parser = new AnswerParser(this);
   #body: BodySource | null;
   #isBodyStarted = false;
@@ -43,6 +49,7 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
     this.#line = line;
     this.#handler = handler;
     this.#idleMs = request.idleMs;
+    this.#takesOrders = request.takesOrders;
     this.#body = request.body;
     this.#isSent = request.body === null;
     this.#parser.begin(request.method, false, MAX_ANSWER_HEAD_BYTES);
@@ -57,6 +64,9 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
         return;
       case FRAME.want:
         this.#want(readNumber(payload));
+        return;
+      case FRAME.order:
+        this.#forward(decodeOrder(payload.toString("latin1")));
         return;
       case FRAME.end:
         if (!this.#parser.finish()) {
@@ -75,6 +85,9 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
     this.#window -= payload.length;
     if (this.#window < 0) {
       this.#line.violated();
+      return;
+    }
+    if (!this.#takeBack()) {
       return;
     }
     const reason = this.#parser.push(payload, payload.length);
@@ -96,6 +109,53 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
     }
   }
 
+  #forward(order: ForwardOrder | null): void {
+    if (order === null || !this.#takesOrders || this.#isBodyStarted || !this.#parser.untouched) {
+      this.#line.violated();
+      return;
+    }
+    this.#takesOrders = false;
+    this.#isSent = true; // the body goes to the service
+    const { writer } = this.#line;
+    this.#order = this.#handler.forward(order, {
+      head: (status, reason, ms) => {
+        this.#isOrderAnswered = true;
+        writer.text(FRAME.orderHead, this.id, encodeOrderHead(status, reason, ms));
+      },
+      done: () => {
+        if (!this.#isOver) {
+          writer.text(FRAME.orderDone, this.id, "");
+          this.#settle();
+        }
+      },
+      failed: (kind, message) => {
+        this.#order = null;
+        if (kind === "body") {
+          this.#give(FRAME.cancel); // the client broke off: there is nobody to answer
+        } else {
+          writer.text(FRAME.orderFailed, this.id, encodeOrderFailure(kind, message));
+        }
+        if (this.#isOrderAnswered || kind === "body") {
+          this.#settle();
+        }
+      },
+    });
+    if (this.#isOver) {
+      this.#order = null;
+    }
+  }
+
+  /** The worker speaks for itself again: false when that comes too late, and the client can only be cut off. */
+  #takeBack(): boolean {
+    const order = this.#order;
+    this.#order = null;
+    order?.abort();
+    if (this.#isOrderAnswered) {
+      this.#cut();
+    }
+    return !this.#isOrderAnswered;
+  }
+
   #want(bytes: number | null): void {
     if (bytes === null) {
       this.#line.violated();
@@ -114,6 +174,7 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   }
 
   #cut(): void {
+    this.#order?.abort();
     this.broken(new UpstreamFailure("reset", "the answer was cut"));
   }
 
@@ -188,6 +249,7 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
 
   resume(): void {
     this.#isTouched = true;
+    this.#order?.resume();
     if (this.#isPaused) {
       this.#isPaused = false;
       this.#refill();
@@ -196,6 +258,7 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
 
   abort(): void {
     if (!this.#isOver) {
+      this.#order?.abort();
       this.#give(FRAME.cancel);
       this.#settle();
     }
@@ -204,6 +267,7 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   /** Ends the call for a reason; its sender hears it once. */
   broken(failure: UpstreamFailure): void {
     if (!this.#isOver) {
+      this.#order?.abort();
       this.#settle();
       this.#handler.fail(failure);
     }
@@ -212,7 +276,7 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   /** Looks whether the worker has been silent for too long while it was waited for. */
   check(now: number): void {
     const waitsForClient = !this.#isSent && this.#wanted > 0 && !this.#line.writer.isFull;
-    if (this.#isTouched || this.#isPaused || waitsForClient) {
+    if (this.#isTouched || this.#isPaused || waitsForClient || this.#order !== null) {
       this.#isTouched = false;
       this.#since = now;
     } else if (now - this.#since >= this.#idleMs) {
@@ -227,6 +291,7 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
 
   #settle(): void {
     this.#isOver = true;
+    this.#order = null;
     this.#parser.stop();
     this.#line.forget(this);
     const body = this.#body;

@@ -20,6 +20,12 @@ export const FRAME = {
   cancel: 5,
   /** So many bytes of the answer were passed on. */
   credit: 6,
+  /** About a request that the worker ordered to forward (`order.ts`): its answer's head is on its way to the client. */
+  orderHead: 7,
+  /** The whole answer is. */
+  orderDone: 8,
+  /** It failed; behind an `orderHead` the client was cut off. */
+  orderFailed: 9,
   /** Worker to edge: bytes of an HTTP/1.1 answer, as Node writes them. */
   answer: 16,
   /** The answer ends here; sent only where nothing else in it tells. */
@@ -28,6 +34,8 @@ export const FRAME = {
   cut: 18,
   /** So many bytes of the request's body may come. */
   want: 19,
+  /** Instead of an answer: forward the request, whose body was not asked for (`order.ts`). */
+  order: 20,
 } as const;
 
 /** Length, call and type. */

@@ -310,6 +310,7 @@ function send(
                 cancel() {},
               },
         awaitContinue: false,
+        takesOrders: false,
         idleMs: LIMITS.ordinaryTimeoutMs + 60_000,
       },
       {
@@ -335,7 +336,9 @@ function send(
           stream.destroy();
           finish(true);
         },
-        forward: () => finish(true), // never asked for: the worker has the service's address
+        forward() {
+          throw new TypeError("no orders are taken here");
+        },
         fail: () => finish(true),
       },
     );

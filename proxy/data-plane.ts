@@ -67,6 +67,7 @@ export function createDataPlane(initial: Config, deps: DataPlaneDeps): DataPlane
   const dispatcher = createDispatcher({
     targets: createExecTargets(deps.execHosts, (container) => execPlace(config(), container)),
     client: execClient,
+    orders: { client, limits: () => upstreamLimits(config()) },
     audit,
     clock,
     metrics,

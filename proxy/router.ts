@@ -204,13 +204,8 @@ export function createRouter(deps: RouterDeps): Router {
       })
       .then((outcome) => {
         context.hook = { ruleId: rule.id, auditId: outcome.auditId };
-        if (outcome.kind === "response") {
-          context.code = outcome.code;
-          finisher.finish(context, outcome.outcome, outcome.status);
-        } else {
-          outcome.finish("crashed", 500); // no exec host asks for this yet; see decision 16
-          finisher.refuse(context, refusal("HOOK_CRASHED"), "crashed");
-        }
+        context.code = outcome.code;
+        finisher.finish(context, outcome.outcome, outcome.status);
       })
       .catch((cause: unknown) => finisher.fail(context, cause));
   }
@@ -220,7 +215,8 @@ export function createRouter(deps: RouterDeps): Router {
     const port = "port" in endpoint ? endpoint.port : portOf(container, service as Service);
     const isReachable = "port" in endpoint || container.exec.kind !== "embedded";
     if (isReachable) {
-      return { upstreamHost: container.host, upstreamPort: port };
+      const takesOrders = endpoint.kind === "tcp" && !deps.own.has(container.host, port);
+      return { upstreamHost: container.host, upstreamPort: port, takesOrders };
     }
     const host = endpoint.kind === "exec" ? endpoint : { subdomain: null, execId: null };
     const { subdomain, execId } = host;

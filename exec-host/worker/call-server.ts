@@ -8,6 +8,8 @@ import {
   FrameWriter,
   readNumber,
 } from "../../dispatcher/frames.ts";
+import { decodeOrderFailure, decodeOrderHead, encodeOrder } from "../../dispatcher/order.ts";
+import { UpstreamFailure } from "../../policy/kernel/http1/types.ts";
 import { isForbidden, readFields } from "../../policy/kernel/http1/field-section.ts";
 import { withOneLook } from "../scripts/stamp.ts";
 import {
@@ -18,6 +20,7 @@ import {
   loseSocket,
   type CallLine,
 } from "./call-socket.ts";
+import type { OrderDesk, OrderEvents } from "./order-forward.ts";
 import { endBody, HostRequest, receiveBody } from "./host-request.ts";
 import { HostResponse } from "./host-response.ts";
 
@@ -26,6 +29,8 @@ export interface ReceivedCall {
   readonly head: CallHead;
   readonly req: HostRequest;
   readonly res: HostResponse;
+  /** Where the edge takes orders for this call; null where it does not. */
+  readonly desk: OrderDesk | null;
 }
 
 /** Who gets the calls, and how a caller proves itself. */
@@ -43,6 +48,7 @@ export function createCallServer(options: CallServerOptions): net.Server {
 interface Open {
   readonly socket: CallSocket;
   readonly req: HostRequest;
+  order: OrderEvents | null;
 }
 
 /** One connection of a caller. */
@@ -52,12 +58,19 @@ class Line implements CallLine {
   readonly #options: CallServerOptions;
   readonly #open = new CallTable<Open>();
   #waiting: Set<CallSocket> | null = null;
+  /** Run when the turn is over, right before its frames leave. */
+  #atFlush: (() => void)[] = [];
   #isKnown = false;
 
   constructor(socket: net.Socket, options: CallServerOptions) {
     this.#socket = socket;
     this.#options = options;
     this.writer = new FrameWriter(socket);
+    this.writer.onFlush = () => {
+      if (this.#atFlush.length > 0) {
+        this.#atFlush.splice(0).forEach((decide) => decide());
+      }
+    };
     const reader = new FrameReader((type, id, payload) => this.#take(type, id, payload));
     socket.on("data", (chunk: Buffer) => {
       if (!withOneLook(() => reader.push(chunk, chunk.length))) {
@@ -117,6 +130,11 @@ class Line implements CallLine {
       case FRAME.credit:
         grantBytes(open.socket, readNumber(payload) ?? 0);
         return;
+      case FRAME.orderHead:
+      case FRAME.orderDone:
+      case FRAME.orderFailed:
+        tellOrder(open, type, payload.toString("latin1"));
+        return;
       case FRAME.cancel:
         this.#open.remove(id);
         if (open.socket.destroyed) {
@@ -143,11 +161,28 @@ class Line implements CallLine {
     const res = new HostResponse(req);
     bindRequest(socket, req);
     res.assignSocket(socket as unknown as net.Socket);
-    if (!this.#open.put(id, { socket, req })) {
+    const open: Open = { socket, req, order: null };
+    if (!this.#open.put(id, open)) {
       this.#socket.destroy();
       return;
     }
-    this.#options.call({ head, req, res });
+    const desk = head.takesOrders ? this.#desk(id, open) : null;
+    this.#options.call({ head, req, res, desk });
+  }
+
+  #desk(id: number, open: Open): OrderDesk {
+    return {
+      place: (decide, events) => {
+        this.#atFlush.push(() => {
+          const order = decide();
+          if (order !== null) {
+            open.order = events;
+            this.writer.text(FRAME.order, id, encodeOrder(order));
+          }
+        });
+        this.writer.schedule();
+      },
+    };
   }
 
   #endBody(id: number, open: Open, text: string): void {
@@ -178,5 +213,21 @@ class Line implements CallLine {
         loseSocket(socket);
       }
     }
+  }
+}
+
+function tellOrder(open: Open, type: number, payload: string): void {
+  const { order } = open;
+  if (type === FRAME.orderHead) {
+    const { status, reason, ms } = decodeOrderHead(payload);
+    order?.head(status, reason, ms);
+    return;
+  }
+  open.order = null;
+  if (type === FRAME.orderDone) {
+    order?.done();
+  } else {
+    const { kind, message } = decodeOrderFailure(payload);
+    order?.failed(new UpstreamFailure(kind, message));
   }
 }

@@ -27,6 +27,8 @@ export let drainSocket: (socket: CallSocket) => void;
 export let loseSocket: (socket: CallSocket) => void;
 /** The answer is complete and the response let go of the socket; `endsHere` where only that tells its end. */
 export let finishSocket: (socket: CallSocket, endsHere: boolean) => void;
+/** While the edge answers in the script's place, nothing that is written here counts, and the answer is not yet out. */
+export let lendSocket: (socket: CallSocket, isLent: boolean) => void;
 /** Whose body breaks off when the socket closes early. */
 export let bindRequest: (socket: CallSocket, req: HostRequest) => void;
 
@@ -56,6 +58,7 @@ export class CallSocket extends EventEmitter {
   #turn = -1;
   #isEnding = false;
   #isFinished = false;
+  #isLent = false;
   #request: HostRequest | null = null;
   #timer: NodeJS.Timeout | null = null;
 
@@ -64,6 +67,9 @@ export class CallSocket extends EventEmitter {
     drainSocket = (socket) => socket.#drain();
     loseSocket = (socket) => socket.#close(undefined, false);
     finishSocket = (socket, endsHere) => socket.#finish(endsHere);
+    lendSocket = (socket, isLent) => {
+      socket.#isLent = isLent;
+    };
     bindRequest = (socket, req) => {
       socket.#request = req;
     };
@@ -88,6 +94,9 @@ export class CallSocket extends EventEmitter {
   }
 
   get writableLength(): number {
+    if (this.#isLent) {
+      return 1;
+    }
     return this.#heldBytes + (this.#turn === this.#line.writer.turn ? this.#unwritten : 0);
   }
 
@@ -120,6 +129,12 @@ export class CallSocket extends EventEmitter {
         process.nextTick(done, closedError());
       }
       return false;
+    }
+    if (this.#isLent) {
+      if (done !== undefined) {
+        process.nextTick(done);
+      }
+      return true;
     }
     this.#timer?.refresh();
     const text = typeof data === "string" && isLatin1(data, encoding) ? data : null;

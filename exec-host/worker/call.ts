@@ -8,6 +8,7 @@ import type { Timer } from "../../policy/kernel/clock.ts";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../../policy/kernel/errors.ts";
 import type { LogSubject } from "./journal.ts";
 import { HostRequest } from "./host-request.ts";
+import type { OrderDesk } from "./order-forward.ts";
 import { answerInstead, HostResponse, isHeadOut } from "./host-response.ts";
 
 /** Whose code is running: found by `console`, `process.env` and the handlers of stray failures. */
@@ -56,6 +57,12 @@ export class Call implements LogSubject {
   env: Record<string, string> | null = null;
   /** A helper refused to forward the client's path: an uncaught error is then a 400 (exec-host.md 5.3). */
   pathRefused = false;
+  /** Where the edge takes orders for it. */
+  desk: OrderDesk | null = null;
+  /** The edge answers in the script's place (`order-forward.ts`). */
+  isLent = false;
+  /** Called once when the response is closed. */
+  onEnd: (() => void) | null = null;
   /** How deep it stands in calls of other hooks; what its script sends elsewhere carries that. */
   depth = 0;
   /** What goes out is a service's own answer. */
@@ -127,7 +134,7 @@ export class Call implements LogSubject {
 
   /** The script has made its head, or nothing can be answered any more. */
   get isAnswered(): boolean {
-    return this.#isOver || this.res.headersSent;
+    return this.#isOver || (this.res.headersSent && !(this.isLent && !isHeadOut(this.res)));
   }
 
   /** The host has answered in the script's place, or cut the answer off. */
@@ -193,6 +200,8 @@ export class Call implements LogSubject {
       }
     }
     this.#listeners = null;
+    this.onEnd?.();
+    this.onEnd = null;
   }
 
   /**
@@ -219,6 +228,7 @@ export class Call implements LogSubject {
     this.#outcome = ends;
     this.#isOver = true;
     this.#isRefused = true;
+    this.isLent = false;
     const fields = errorFields(code);
     if (this.auditId !== null) {
       fields.push("X-Hoody-Hook-Audit", this.auditId);
@@ -243,6 +253,7 @@ export class Call implements LogSubject {
     this.#isCut = true;
     this.#isOver = true;
     this.#isRefused = true;
+    this.isLent = false;
     this.res.socket?.destroy();
     this.res.destroy();
   }

@@ -311,6 +311,7 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
       origPath: toPathText(envelope.path),
       bodyState,
       upstream: deps.upstream,
+      desk: call.desk,
       setTimer: (ms, task) => clock.after(ms, task),
       log: (level, text) => journal.log(call, level, text),
       logError: (what, error) => journal.log(call, "error", `${what}: ${describeError(error)}`),
@@ -320,7 +321,8 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
   /** An uncaught error of the script, or of loading it. */
   function fail(call: Call, error: unknown): void {
     const isHook = call.envelope.kind === "hook";
-    if (call.isAnswered && (call.isGone || call.isRefused || call.res.writableEnded)) {
+    const isEnded = call.res.writableEnded && !call.isLent;
+    if (call.isAnswered && (call.isGone || call.isRefused || isEnded)) {
       // Too late to matter to anybody: the client left, or has its whole answer.
       journal.log(call, "debug", `after the answer: ${describeError(error)}`);
       return;

@@ -1,6 +1,6 @@
 import type { FieldLines, ResponseHead } from "../../policy/kernel/exchange.ts";
 import { fieldValue, sweepResponse } from "../../policy/kernel/fields.ts";
-import type { OutgoingCall } from "../../policy/kernel/http1/types.ts";
+import type { OutgoingCall, OutgoingRequest } from "../../policy/kernel/http1/types.ts";
 import { encodeAnswer, encodeBody } from "./encode-body.ts";
 import type { HookCall } from "./hook.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
@@ -13,7 +13,8 @@ import {
   snapshotHeaders,
   type Overrides,
 } from "./overrides.ts";
-import { planRequest, sendUpstream } from "./upstream-request.ts";
+import { orderForward } from "./order-forward.ts";
+import { planRequest, sendUpstream, toHookError } from "./upstream-request.ts";
 
 /**
  * One pass from the request to the service and back (exec-host.md 5.4): bytes and fields as they are, apart from
@@ -50,55 +51,93 @@ export async function forward(
     throw error;
   }
   const failure = await new Promise<HookUpstreamError | null>((resolve, reject) => {
-    let outgoing: OutgoingCall | null = null;
-    let isStarted = false;
-    outgoing = sendUpstream(hook.upstream, hook.call, request, overrides, hook.setTimer, {
-      head(head, length, isBodyless) {
-        isStarted = true;
-        try {
-          startAnswer(hook, res, head, length, isBodyless);
-        } catch (cause) {
-          outgoing?.abort();
-          reject(cause instanceof Error ? cause : new Error(String(cause)));
-        }
-      },
-      data(chunk) {
-        try {
-          if (res.write(chunk)) {
-            return true;
-          }
-          res.once("drain", () => outgoing?.resume());
-          return false;
-        } catch (cause) {
-          outgoing?.abort();
-          reject(cause as Error); // a script's own `write` that throws
-          return true;
-        }
-      },
-      end() {
-        try {
-          res.end();
-          resolve(null);
-        } catch (cause) {
-          reject(cause as Error);
-        }
-      },
-      fail(error) {
-        if (hook.call.isGone || (error.kind === "abort" && hook.call.hasLeft)) {
+    const sendHere = (): void => {
+      try {
+        relay(hook, res, request, overrides, resolve, reject);
+      } catch (cause) {
+        reject(cause as Error);
+      }
+    };
+    const isOrdered = orderForward(hook, req, res, request, overrides, {
+      sendHere,
+      done: () => resolve(null),
+      ended() {
+        if (hook.call.isGone) {
           resolve(null); // nobody is left to be told
-        } else if (isStarted) {
-          const aborted = new HookUpstreamError("stream-aborted", error.message, error);
-          hook.call.cut("truncated");
-          reject(aborted);
         } else {
-          resolve(error);
+          reject(new HookUpstreamError("abort", "the call was ended"));
         }
+      },
+      failed: (cause) => resolve(toHookError(cause, hook.call)),
+      brokeOff(cause) {
+        hook.call.cut("truncated");
+        const { message } = cause;
+        reject(new HookUpstreamError("stream-aborted", message, toHookError(cause, hook.call)));
       },
     });
+    if (!isOrdered) {
+      sendHere();
+    }
   });
   if (failure !== null) {
     await answerFailure(hook, res, overrides, failure);
   }
+}
+
+/** Sends the request from here and passes the answer on; resolves with what kept one from coming. */
+function relay(
+  hook: HookCall,
+  res: HostResponse,
+  request: OutgoingRequest,
+  overrides: Overrides,
+  resolve: (failure: HookUpstreamError | null) => void,
+  reject: (cause: Error) => void,
+): void {
+  let outgoing: OutgoingCall | null = null;
+  let isStarted = false;
+  outgoing = sendUpstream(hook.upstream, hook.call, request, overrides, hook.setTimer, {
+    head(head, length, isBodyless) {
+      isStarted = true;
+      try {
+        startAnswer(hook, res, head, length, isBodyless);
+      } catch (cause) {
+        outgoing?.abort();
+        reject(cause instanceof Error ? cause : new Error(String(cause)));
+      }
+    },
+    data(chunk) {
+      try {
+        if (res.write(chunk)) {
+          return true;
+        }
+        res.once("drain", () => outgoing?.resume());
+        return false;
+      } catch (cause) {
+        outgoing?.abort();
+        reject(cause as Error); // a script's own `write` that throws
+        return true;
+      }
+    },
+    end() {
+      try {
+        res.end();
+        resolve(null);
+      } catch (cause) {
+        reject(cause as Error);
+      }
+    },
+    fail(error) {
+      if (hook.call.isGone || (error.kind === "abort" && hook.call.hasLeft)) {
+        resolve(null); // nobody is left to be told
+      } else if (isStarted) {
+        const aborted = new HookUpstreamError("stream-aborted", error.message, error);
+        hook.call.cut("truncated");
+        reject(aborted);
+      } else {
+        resolve(error);
+      }
+    },
+  });
 }
 
 /** Sends the service's head, merged over what the script staged; the service's own fields win. */

@@ -6,6 +6,7 @@ import { forward } from "./forward.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
 import type { HostRequest } from "./host-request.ts";
 import type { HostResponse } from "./host-response.ts";
+import type { OrderDesk } from "./order-forward.ts";
 import type { BodyState } from "./request-body.ts";
 import { pipeResponse } from "./send-response.ts";
 import type { UpstreamDeps } from "./upstream-request.ts";
@@ -18,6 +19,8 @@ export interface HookCall {
   readonly origPath: string;
   readonly bodyState: BodyState;
   readonly upstream: UpstreamDeps;
+  /** Where the edge takes an order to forward; null once one was placed. */
+  desk: OrderDesk | null;
   readonly setTimer: (ms: number, task: () => void) => { cancel(): void };
   log(level: LogLevel, text: string): void;
   logError(what: string, error: unknown): void;

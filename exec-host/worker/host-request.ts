@@ -8,11 +8,23 @@ export let isBodyAnnounced: (req: HostRequest) => boolean;
 /** Whether anybody has looked at `req.headers`; true for an object that is not the host's. */
 export let areHeadersSeen: (req: HostRequest) => boolean;
 
+/** `req.body` or `req.files` is what `read` gives, asked at the first look. */
+export let readLater: (req: HostRequest, member: "body" | "files", read: () => unknown) => void;
+
 /** A piece of the body came. */
 export let receiveBody: (req: HostRequest, bytes: Buffer) => void;
 
 /** The body is complete. */
 export let endBody: (req: HostRequest, trailers: string[]) => void;
+
+/** Whether nobody has begun to read the body, or listens for it. */
+export let isBodyUntouched: (req: HostRequest) => boolean;
+
+/** Whether `rawHeaders` are still the received lines. */
+export let areFieldsReceived: (req: HostRequest) => boolean;
+
+/** The body went elsewhere: it is over for whoever reads it here. */
+export let skipBody: (req: HostRequest) => void;
 
 /** What a request is made of. */
 export interface RequestParts {
@@ -32,12 +44,15 @@ const PORTION = 32_768;
 
 /** The request as scripts see it: Node's own, fed by frames. Its body comes when somebody reads it. */
 export class HostRequest extends IncomingMessage {
-  /** The whole body when the host buffered it. Set by the host as an accessor; a script may replace it. */
-  declare body?: unknown;
+  /** The whole body when the host buffered it; a script may replace it. */
   declare rawBody?: unknown;
-  declare files?: unknown;
+  #body: unknown = undefined;
+  #files: unknown = undefined;
+  #readBody: (() => unknown) | null = null;
+  #readFiles: (() => unknown) | null = null;
   readonly #want: (bytes: number) => void;
   readonly #hasBody: boolean;
+  readonly #received: readonly string[];
   #areHeadersSeen = false;
   /** Bytes that may be asked for: all that fits at first, then what was taken. */
   #room = WINDOW;
@@ -56,8 +71,34 @@ export class HostRequest extends IncomingMessage {
         node.set?.call(this, value);
       },
     });
+    // On the class: a getter of its own gives every object a hidden class of its own, and those outlive the call by far.
+    readLater = (req, member, read) => {
+      if (member === "body") {
+        req.#readBody = read;
+      } else {
+        req.#readFiles = read;
+      }
+    };
     isBodyAnnounced = (req) => req.#hasBody;
     areHeadersSeen = (req) => !(#areHeadersSeen in req) || req.#areHeadersSeen;
+    isBodyUntouched = (req) =>
+      req.#room === WINDOW &&
+      !req.readableDidRead &&
+      req.readableFlowing !== true &&
+      !req.destroyed &&
+      req.listenerCount("data") === 0 &&
+      req.listenerCount("readable") === 0;
+    areFieldsReceived = (req) => {
+      const received = req.#received;
+      const lines = req.rawHeaders;
+      return lines.length === received.length && received.every((text, at) => lines[at] === text);
+    };
+    skipBody = (req) => {
+      if (!req.complete) {
+        req.#end([]);
+        req.resume();
+      }
+    };
     receiveBody = (req, bytes) => req.#receive(bytes);
     endBody = (req, trailers) => req.#end(trailers);
   }
@@ -70,11 +111,38 @@ export class HostRequest extends IncomingMessage {
     this.method = parts.method;
     this.url = parts.target;
     (this as unknown as NodeRequest)._addHeaderLines(parts.fields, parts.fields.length);
+    this.#received = parts.fields.slice();
     this.#want = parts.want;
     this.#hasBody = parts.hasBody;
     if (!parts.hasBody) {
       this.#end([]);
     }
+  }
+
+  get body(): unknown {
+    if (this.#readBody !== null) {
+      this.#body = this.#readBody();
+      this.#readBody = null;
+    }
+    return this.#body;
+  }
+
+  set body(value: unknown) {
+    this.#readBody = null;
+    this.#body = value;
+  }
+
+  get files(): unknown {
+    if (this.#readFiles !== null) {
+      this.#files = this.#readFiles();
+      this.#readFiles = null;
+    }
+    return this.#files;
+  }
+
+  set files(value: unknown) {
+    this.#readFiles = null;
+    this.#files = value;
   }
 
   #receive(bytes: Buffer): void {

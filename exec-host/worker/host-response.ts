@@ -1,7 +1,7 @@
 import { ServerResponse } from "node:http";
 import { OUTCOME_FIELD } from "../../dispatcher/envelope.ts";
 import { toBytes } from "./bytes.ts";
-import { finishSocket, type CallSocket } from "./call-socket.ts";
+import { finishSocket, lendSocket, type CallSocket } from "./call-socket.ts";
 import type { HostRequest } from "./host-request.ts";
 
 const OUTCOME_NAME = OUTCOME_FIELD.toLowerCase();
@@ -273,6 +273,7 @@ export function answerInstead(
 ): void {
   const node = ServerResponse.prototype;
   const state = res as unknown as HeadState;
+  takeBack(res);
   state._header = null; // Node refuses to change fields once a head is made up
   for (const name of node.getHeaderNames.call(res)) {
     node.removeHeader.call(res, name);
@@ -290,10 +291,69 @@ export function answerInstead(
   node.end.call(res, body, "latin1");
 }
 
+/** What a response must be as the host made it, for its answer to be given by somebody else unnoticed. */
+const { write, end, emit, writeHead, flushHeaders, getHeaderNames } = HostResponse.prototype;
+
+/** Nobody has begun an answer, staged a part of one, or put methods of his own in the way of one. */
+export function isUntouched(res: HostResponse): boolean {
+  const state = res as unknown as HeadState;
+  return (
+    !res.headersSent &&
+    !res.destroyed &&
+    !res.finished &&
+    res.statusMessage === undefined &&
+    state._trailer === "" &&
+    res.write === write &&
+    res.end === end &&
+    res.emit === emit &&
+    res.writeHead === writeHead &&
+    res.flushHeaders === flushHeaders &&
+    res.getHeaderNames === getHeaderNames &&
+    getHeaderNames.call(res).length === 0
+  );
+}
+
+/**
+ * The edge answers in this response's place. To the script it looks like one that was ended and whose bytes are not out:
+ * what it does to it comes too late. Ends with `finishLent`, or with `takeBack`.
+ */
+export function lend(res: HostResponse): void {
+  const state = res as unknown as HeadState;
+  lendSocket(res.socket as unknown as CallSocket, true);
+  state._header = "HTTP/1.1 200 OK\r\n\r\n";
+  state.finished = true;
+}
+
+/** The head of the answer is out. */
+export function tellLentHead(res: HostResponse, status: number, reason: string): void {
+  res.statusCode = status;
+  res.statusMessage = reason;
+  (res as unknown as HeadState)._headerSent = true;
+}
+
+/** The whole answer is. */
+export function finishLent(res: HostResponse): void {
+  lendSocket(res.socket as unknown as CallSocket, false);
+  res.emit("prefinish");
+  res.emit("finish");
+}
+
+/** There was no answer: the response is as it was before. */
+export function takeBack(res: HostResponse): void {
+  const state = res as unknown as HeadState;
+  if (res.socket !== null) {
+    lendSocket(res.socket as unknown as CallSocket, false);
+  }
+  state._header = null;
+  state.finished = false;
+}
+
 /** The parts of Node's message that tell a head made up from a head sent; there is no public word for them. */
 interface HeadState {
   /** The connection closes behind the answer. */
   _last: boolean;
+  finished: boolean;
+  readonly _trailer: string;
   _headerSent: boolean;
   _header: string | null;
   _contentLength: number | null;

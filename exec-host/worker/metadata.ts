@@ -15,7 +15,10 @@ export interface ScriptMetadata {
   readonly hook: HookMetadata | undefined;
 }
 
-/** Builds it; the query is read only when a script looks at it. */
+/**
+ * Builds it. Plain data throughout: a property with a getter of its own gives every object a hidden class of its own, and
+ * those outlive the call by far.
+ */
 export function createMetadata(
   call: Call,
   route: RouteParameters,
@@ -23,24 +26,17 @@ export function createMetadata(
 ): ScriptMetadata {
   const { envelope, req } = call;
   const url = req.url ?? "";
-  const metadata = {
+  const { path, query } = splitTarget(url);
+  return {
     executionId: call.executionId,
     clientIp: envelope.clientAddress,
-    path: hook?.origPath ?? splitTarget(url).path,
+    path: hook?.origPath ?? path,
     method: hook?.origMethod ?? req.method ?? "",
     url,
     hook,
-    parameters: {},
-    query: {},
+    parameters: { ...route },
+    query: readQuery(query ?? "", route),
   };
-  const hasParameters = Object.keys(route).length > 0;
-  if (hasParameters || url.includes("?")) {
-    lazy(metadata, "query", () => readQuery(url, route));
-  }
-  if (hasParameters) {
-    lazy(metadata, "parameters", () => ({ ...route }));
-  }
-  return metadata as unknown as ScriptMetadata;
 }
 
 /** The same metadata for a `post` file, with what the script returned (decision 46). */
@@ -50,40 +46,45 @@ export function withMainResult(metadata: ScriptMetadata, mainResult: unknown): S
 }
 
 /** Form-decoded, the last value of a repeated key, route parameters over all. */
-function readQuery(url: string, route: RouteParameters): Record<string, unknown> {
-  const { query } = splitTarget(url);
+function readQuery(query: string, route: RouteParameters): Record<string, unknown> {
   const pairs: Record<string, unknown> = {};
-  for (const [name, value] of new URLSearchParams(query ?? "")) {
-    define(pairs, name, value);
+  if (/[%+]/.test(query)) {
+    for (const [name, value] of new URLSearchParams(query)) {
+      define(pairs, name, value);
+    }
+  } else {
+    readPlainQuery(query, pairs);
   }
-  for (const [name, value] of Object.entries(route)) {
-    define(pairs, name, value);
+  for (const name in route) {
+    define(pairs, name, route[name]);
   }
   return pairs;
 }
 
+/** The same for a text without escapes, several times faster. */
+function readPlainQuery(query: string, pairs: Record<string, unknown>): void {
+  for (let at = 0; at < query.length;) {
+    const next = query.indexOf("&", at);
+    const end = next < 0 ? query.length : next;
+    const mark = query.indexOf("=", at);
+    const nameEnd = mark < 0 || mark > end ? end : mark;
+    if (end > at) {
+      define(pairs, query.slice(at, nameEnd), query.slice(Math.min(nameEnd + 1, end), end));
+    }
+    at = end + 1;
+  }
+}
+
 /** As an own property whatever the name is: `__proto__` comes from clients too. */
 function define(target: object, name: string, value: unknown): void {
+  if (name !== "__proto__") {
+    (target as Record<string, unknown>)[name] = value;
+    return;
+  }
   Object.defineProperty(target, name, {
     value,
     writable: true,
     enumerable: true,
     configurable: true,
-  });
-}
-
-/** An enumerable property that is computed at its first use. */
-function lazy(target: object, name: string, make: () => unknown): void {
-  Object.defineProperty(target, name, {
-    enumerable: true,
-    configurable: true,
-    get() {
-      const value = make();
-      define(target, name, value);
-      return value;
-    },
-    set(value: unknown) {
-      define(target, name, value);
-    },
   });
 }

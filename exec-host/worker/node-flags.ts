@@ -12,4 +12,5 @@ export const WORKER_NODE_FLAGS = [
   "--experimental-vm-modules",
   "--disable-warning=ExperimentalWarning",
   "--min-semi-space-size=16",
+  "--no-allocation-site-pretenuring",
 ] as const;

@@ -1,5 +1,5 @@
 import { boundaryOf, parseMultipart, type MultipartForm } from "../scripts/multipart.ts";
-import type { HostRequest } from "./host-request.ts";
+import { readLater, type HostRequest } from "./host-request.ts";
 
 /**
  * Gives a script its buffered body: `req.rawBody` at once, `req.body` and `req.files` when they are looked at, so
@@ -16,17 +16,17 @@ export function presentBody(req: HostRequest, bytes: Buffer): void {
       form ??= boundary === null ? null : parseMultipart(bytes, boundary);
       return form;
     };
-    lazy(req, "body", () => toRecord(read()?.fields) ?? bytes);
-    lazy(req, "files", () => read()?.files);
+    readLater(req, "body", () => toRecord(read()?.fields) ?? bytes);
+    readLater(req, "files", () => read()?.files);
     return;
   }
   if (type === "application/json") {
-    lazy(req, "body", () => {
+    readLater(req, "body", () => {
       const parsed = tryJson(bytes);
       return parsed.ok ? parsed.value : bytes;
     });
   } else if (type === "application/x-www-form-urlencoded") {
-    lazy(req, "body", () => toRecord(new URLSearchParams(bytes.toString("utf8"))));
+    readLater(req, "body", () => toRecord(new URLSearchParams(bytes.toString("utf8"))));
   } else {
     req.body = bytes;
   }
@@ -73,25 +73,4 @@ function toRecord(
     });
   }
   return record;
-}
-
-function lazy(target: object, name: string, make: () => unknown): void {
-  const set = (value: unknown): void => {
-    Object.defineProperty(target, name, {
-      value,
-      writable: true,
-      enumerable: true,
-      configurable: true,
-    });
-  };
-  Object.defineProperty(target, name, {
-    configurable: true,
-    enumerable: true,
-    get() {
-      const value = make();
-      set(value);
-      return value;
-    },
-    set,
-  });
 }

@@ -25,12 +25,13 @@ export function createServer(deps: ServeDeps): Server {
   const { clock, journal } = deps;
   let active = 0;
 
-  function serve({ head, req, res }: ReceivedCall): void {
+  function serve({ head, req, res, desk }: ReceivedCall): void {
     res.on("error", ignore); // late writes on a closed response are the script's affair, never the process's
     req.on("error", ignore); // a client that breaks off its upload; whoever reads the body hears it too
     const now = { wall: clock.now(), monotonic: clock.monotonic() };
     const call = new Call(newRequestId(), head.envelope, req, res, now);
     call.depth = head.depth;
+    call.desk = desk;
     active++;
     watchResponse(res, {
       head: (status) => call.tellHead(status),

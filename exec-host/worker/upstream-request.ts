@@ -232,7 +232,7 @@ export function sendUpstream(
 }
 
 /** The error a script sees; addresses and system texts stay in `cause`, for its own log. */
-function toHookError(failure: UpstreamFailure, call: Call): HookUpstreamError {
+export function toHookError(failure: UpstreamFailure, call: Call): HookUpstreamError {
   if (failure.kind === "body" && call.hasLeft) {
     return new HookUpstreamError("abort", "the client left in mid-upload", failure);
   }

@@ -33,7 +33,7 @@ export interface SmallEdgeOptions {
   readonly request?: (changes: DispatchRequest) => DispatchRequest;
 }
 
-export type Ended = Extract<DispatchOutcome, { kind: "response" }> | ExecCallOutcome;
+export type Ended = DispatchOutcome | ExecCallOutcome;
 
 export interface SmallEdge {
   readonly origin: string;
@@ -80,6 +80,10 @@ export async function startSmallEdge(
     {
       targets: createExecTargets(pool, () => options.place ?? { kind: "embedded" }),
       client: execClient,
+      orders: {
+        client: http1,
+        limits: () => ({ connectMs: 3000, idleMs: 60_000, maxHeaderBytes: 65_536 }),
+      },
       audit,
       clock,
       metrics,

@@ -76,6 +76,7 @@ export function callWorker(
       fields: fields.filter((_, at) => !isChunked || (at !== chunked && at !== chunked + 1)),
       body: toBody(call.body, isChunked),
       awaitContinue: false,
+      takesOrders: false,
       idleMs: 3_600_000,
     };
     const sent = client.send(request, {
@@ -100,7 +101,7 @@ export function callWorker(
         reject(new Error("unexpected switch"));
       },
       forward() {
-        reject(new Error("unexpected order to forward"));
+        throw new Error("unexpected order to forward");
       },
       fail(failure: UpstreamFailure) {
         stream.destroy(failure);
@@ -181,7 +182,7 @@ export async function rawAnswer(
   socket.on("data", (chunk: Buffer) => reader.push(chunk, chunk.length));
   const writer = new FrameWriter(socket);
   writer.text(FRAME.hello, 0, at.secret);
-  writer.text(FRAME.call, 1, encodeCall(envelope, "GET", url, ["Host", "x"], undefined));
+  writer.text(FRAME.call, 1, encodeCall(envelope, "GET", url, ["Host", "x"], undefined, false));
   await sleep(ms);
   socket.destroy();
   return received;

@@ -52,7 +52,7 @@ const RULES: readonly Rule[] = [
       /^exec-host\/worker\//,
       /^exec-host\/scripts\//,
       /^exec-host\/protocol\.ts$/,
-      /^dispatcher\/(envelope|frames|call-frame)\.ts$/,
+      /^dispatcher\/(envelope|frames|call-frame|call-table|order)\.ts$/,
       /^policy\/kernel\/(fields|target|exchange|clock|ids|errors|http1\/.*)\.ts$/,
     ],
     reason:

@@ -1,5 +1,11 @@
 import { expect, test } from "vitest";
-import { createAudit, NO_AUDIT, type AuditRecord, type AuditSink } from "../../dispatcher/audit.ts";
+import {
+  createAudit,
+  type Audit,
+  type AuditRecord,
+  type AuditSink,
+  type OpenRecord,
+} from "../../dispatcher/audit.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
 import { createMetrics } from "../../policy/kernel/metrics.ts";
@@ -23,16 +29,23 @@ function setUp(sink: AuditSink, maxQueue = 4) {
   return { audit, dropped };
 }
 
+function begun(audit: Audit): OpenRecord {
+  const record = audit.begin(START);
+  if (record === null) {
+    throw new Error("no room for a record");
+  }
+  return record;
+}
+
 test("begin() and finish() make one whole record", async () => {
   const records: AuditRecord[] = [];
   const { audit } = setUp({ append: async (batch) => void records.push(...batch) });
-  const id = audit.begin(START);
-  audit.finish(id, { outcome: "answered", status: 200, durationMs: 12.6, upstreamMs: null });
-  audit.finish(id, { outcome: "answered", status: 200, durationMs: 12.6, upstreamMs: null });
+  const record = begun(audit);
+  audit.finish(record, { outcome: "answered", status: 200, durationMs: 12.6, upstreamMs: null });
   await audit.flush();
   expect(records).toEqual([
     {
-      audit_id: id,
+      audit_id: record.id,
       ts: expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/),
       project: "p",
       container: "c",
@@ -51,22 +64,21 @@ test("begin() and finish() make one whole record", async () => {
   ]);
 });
 
-test("begin() says none when the queue is full, and has room again when records are written", async () => {
+test("begin() says null when the queue is full, and has room again when records are written", async () => {
   let release: () => void = () => {};
   const held = new Promise<void>((resolve) => (release = resolve));
   const { audit, dropped } = setUp({ append: () => held });
-  const ids = Array.from({ length: 4 }, () => audit.begin(START));
-  expect(audit.begin(START)).toBe(NO_AUDIT);
-  for (const id of ids) {
-    audit.finish(id, { outcome: "answered", status: 200, durationMs: 1, upstreamMs: null });
+  const open = Array.from({ length: 4 }, () => begun(audit));
+  expect(audit.begin(START)).toBeNull();
+  for (const record of open) {
+    audit.finish(record, { outcome: "answered", status: 200, durationMs: 1, upstreamMs: null });
   }
   await Promise.resolve();
-  expect(audit.begin(START)).toBe(NO_AUDIT); // finished, but the store has not taken them
+  expect(audit.begin(START)).toBeNull(); // finished, but the store has not taken them
   expect(await dropped()).toBe(2);
   release();
   await audit.flush();
-  expect(audit.begin(START)).not.toBe(NO_AUDIT);
-  audit.finish(NO_AUDIT, { outcome: "answered", status: 200, durationMs: 1, upstreamMs: null });
+  expect(audit.begin(START)).not.toBeNull();
 });
 
 test("a store that fails loses its records, is counted, and stops nothing", async () => {
@@ -80,7 +92,7 @@ test("a store that fails loses its records, is counted, and stops nothing", asyn
       records.push(...batch);
     },
   });
-  audit.finish(audit.begin(START), {
+  audit.finish(begun(audit), {
     outcome: "crashed",
     status: 500,
     durationMs: 1,
@@ -89,7 +101,7 @@ test("a store that fails loses its records, is counted, and stops nothing", asyn
   await audit.flush();
   expect(await dropped()).toBe(1);
   fail = false;
-  audit.finish(audit.begin(START), {
+  audit.finish(begun(audit), {
     outcome: "answered",
     status: 200,
     durationMs: 1,
