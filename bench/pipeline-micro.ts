@@ -1,3 +1,5 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -12,9 +14,10 @@ import { decodeConfig } from "../proxy/config.ts";
 import { createDataPlane } from "../proxy/data-plane.ts";
 
 /*
- * What the edge's own code costs per request, plain and hooked, without sockets and without node:http: the whole pipeline with its
- * access line and metrics, between an exchange and a client that answer at once. The log goes to standard output, so
- * run it with `> /dev/null`; figures go to standard error. Much less noisy than traffic, so good for comparisons.
+ * What the edge's own code costs per request, plain and hooked, without clients and services: the whole pipeline with its
+ * access line and metrics, between an exchange and a client that answer at once. Calls of scripts go over a real socket to a
+ * process that stands for a worker. The log goes to standard output, so run it with `> /dev/null`; figures go to standard
+ * error. Much less noisy than traffic, so good for comparisons.
  *
  * Arguments: number of requests (200000).
  */
@@ -47,13 +50,22 @@ function makeHead(target: string): RequestHead {
 
 const CHUNK = Buffer.alloc(1024, "x");
 let answered = 0;
+let due = 0;
+let tellAll = (): void => {};
+
+function answeredUpTo(count: number): Promise<void> {
+  due = count;
+  return new Promise((resolve) => (tellAll = resolve));
+}
 
 class QuickSink implements DrainingSink {
   data(): boolean {
     return true;
   }
   end(): void {
-    answered++;
+    if (++answered === due) {
+      tellAll();
+    }
   }
   fail(): void {}
   onDrain(): void {}
@@ -88,7 +100,9 @@ class QuickExchange implements Exchange {
 const waiting: AnswerHandler[] = [];
 const client: Http1Client = {
   send(_request, handler) {
-    waiting.push(handler);
+    if (waiting.push(handler) === 1) {
+      setImmediate(answerAll);
+    }
     return { resume() {}, abort() {} };
   },
   close() {},
@@ -103,6 +117,12 @@ function answerAll(): void {
 }
 
 const dataDir = mkdtempSync(join(tmpdir(), "interpose-bench-"));
+const socket = join(dataDir, "worker.sock");
+const worker = spawn(process.execPath, [
+  join(import.meta.dirname, "peers/call-answerer.ts"),
+  socket,
+]);
+await once(worker.stdout, "data");
 try {
   const folder = join(dataDir, "policy/containers");
   mkdirSync(folder, { recursive: true });
@@ -121,6 +141,12 @@ try {
             id: "01hzzzzzzzzzzzzzzzzzzzzzz1",
             match: { method: "*", path: "/hooked*" },
             script: { path: "/forward" },
+            timeout: 30_000,
+          },
+          {
+            id: "01hzzzzzzzzzzzzzzzzzzzzzz2",
+            match: { method: "*", path: "/answered*" },
+            script: { path: "/answer" },
             timeout: 30_000,
           },
         ],
@@ -165,7 +191,7 @@ try {
     aliases: () => null,
     auditStore: { append: async () => {} },
     execHosts: {
-      endpoint: () => ({ origin: { kind: "unix", path: "/nowhere" }, secret: "s", generation: 1 }),
+      endpoint: () => ({ origin: { kind: "unix", path: socket }, secret: "s", generation: 1 }),
       reportSuspect() {},
       isGone: () => false,
       takeEnded: none,
@@ -175,23 +201,20 @@ try {
     own: { add() {}, has: () => false },
   });
 
-  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+  const first = answeredUpTo(1);
   pipeline(new QuickExchange("/plain"));
-  while (waiting.length === 0) {
-    await turn();
-  }
-  answerAll();
-  for (const target of ["/plain?a=1", "/hooked?a=1"]) {
+  await first;
+  for (const target of ["/plain?a=1", "/answered?a=1", "/hooked?a=1"]) {
     let best = Number.POSITIVE_INFINITY;
     answered = 0;
     for (let round = 0; round < 8; round++) {
       const before = process.cpuUsage();
       for (let n = 0; n < COUNT / 8; n += 16) {
+        const all = answeredUpTo(answered + 16);
         for (let i = 0; i < 16; i++) {
           pipeline(new QuickExchange(target));
         }
-        answerAll();
-        await turn();
+        await all;
       }
       const { user, system } = process.cpuUsage(before);
       best = Math.min(best, (user + system) / (COUNT / 8));
@@ -200,7 +223,8 @@ try {
       `${target.padEnd(12)} ${best.toFixed(2)} us per request (${answered} answered)\n`,
     );
   }
-  process.exit(0);
 } finally {
+  worker.kill();
   rmSync(dataDir, { recursive: true, force: true });
 }
+process.exit(0);

@@ -3,6 +3,27 @@ const PLACE_BITS = 20;
 const PLACES = 2 ** PLACE_BITS;
 const MAX_ROUND = 2 ** (32 - PLACE_BITS) - 1;
 
+/** Gives numbers to calls: small places, used again, told apart by the round they are used in. */
+export class CallNumbers {
+  readonly #free: number[] = [];
+  #places = 0;
+  #round = 0;
+
+  /** @throws RangeError when all places are taken. */
+  next(): number {
+    const place = this.#free.pop() ?? this.#places++;
+    if (place >= PLACES) {
+      throw new RangeError("too many calls at a time");
+    }
+    this.#round = this.#round === MAX_ROUND ? 1 : this.#round + 1;
+    return this.#round * PLACES + place;
+  }
+
+  release(number: number): void {
+    this.#free.push(number % PLACES);
+  }
+}
+
 /**
  * Running calls by number. Not a Map: one is rebuilt as entries come and go, each dead table keeps its successor and its
  * entries, and so finished calls outlive every quick collection (docs/performance.md). Here a place that is given up
@@ -11,22 +32,10 @@ const MAX_ROUND = 2 ** (32 - PLACE_BITS) - 1;
 export class CallTable<T> {
   readonly #entries: (T | null)[] = [];
   readonly #numbers: number[] = [];
-  readonly #free: number[] = [];
-  #round = 0;
   #size = 0;
 
   get size(): number {
     return this.#size;
-  }
-
-  /** A number that no entry has. To be used at once, with `put`. */
-  next(): number {
-    const place = this.#free.pop() ?? this.#entries.length;
-    if (place >= PLACES) {
-      throw new RangeError("too many calls at a time");
-    }
-    this.#round = this.#round === MAX_ROUND ? 1 : this.#round + 1;
-    return this.#round * PLACES + place;
   }
 
   /** False when its place is taken. */
@@ -50,15 +59,16 @@ export class CallTable<T> {
     return this.#numbers[place] === number ? this.#entries[place]! : null;
   }
 
-  /** Gives the place up; does nothing when the entry has gone already. */
-  remove(number: number): void {
+  /** Gives the place up; false when the entry has gone already. */
+  remove(number: number): boolean {
     const place = number % PLACES;
-    if (this.#numbers[place] === number) {
-      this.#entries[place] = null;
-      this.#numbers[place] = 0;
-      this.#free.push(place);
-      this.#size--;
+    if (this.#numbers[place] !== number) {
+      return false;
     }
+    this.#entries[place] = null;
+    this.#numbers[place] = 0;
+    this.#size--;
+    return true;
   }
 
   /** Those that are there now. */

@@ -17,7 +17,7 @@ import {
   type Envelope,
   type ExecEndpoint,
 } from "./envelope.ts";
-import type { ExecHandler, ExecHostClient } from "./exec-host-client.ts";
+import type { ExecHandler, ExecHostClient } from "./exec-call.ts";
 import type { ExecTargets } from "./exec-target.ts";
 import { forwardOrder, type OrderClient } from "./forward-order.ts";
 

@@ -2,9 +2,9 @@ import net from "node:net";
 import type { Clock, Timer } from "../policy/kernel/clock.ts";
 import { UpstreamFailure, type OutgoingCall } from "../policy/kernel/http1/types.ts";
 import { encodeCall } from "./call-frame.ts";
-import { CallTable } from "./call-table.ts";
+import { CallNumbers, CallTable } from "./call-table.ts";
 import type { ExecEndpoint } from "./envelope.ts";
-import type { ExecHandler, ExecRequest } from "./exec-host-client.ts";
+import type { ExecHandler, ExecRequest } from "./exec-call.ts";
 import { FramedCall, type CallLine } from "./framed-call.ts";
 import { FRAME, FrameReader, FrameWriter } from "./frames.ts";
 
@@ -65,6 +65,7 @@ class Line implements CallLine {
   readonly writer: FrameWriter;
   readonly #socket: net.Socket;
   readonly #calls = new CallTable<FramedCall>();
+  readonly #numbers = new CallNumbers();
   readonly #reader: FrameReader;
   readonly #checks: Timer;
   readonly #ended: () => void;
@@ -86,7 +87,7 @@ class Line implements CallLine {
       },
     });
     this.#socket = socket;
-    this.writer = new FrameWriter(socket);
+    this.writer = new FrameWriter(socket, clock);
     this.writer.text(FRAME.hello, 0, secret);
     this.#checks = clock.every(CHECK_MS, () => this.#check(clock.monotonic()));
     socket.once("connect", () => (this.#isConnected = true));
@@ -107,14 +108,16 @@ class Line implements CallLine {
     endsIdle: boolean,
   ): OutgoingCall {
     this.#endsIdle ||= endsIdle;
-    const call = new FramedCall(this.#calls.next(), this, request, handler);
+    const call = new FramedCall(this.#numbers.next(), this, request, handler);
     this.#calls.put(call.id, call);
     this.writer.text(FRAME.call, call.id, payload);
     return call;
   }
 
   forget(call: FramedCall): void {
-    this.#calls.remove(call.id);
+    if (this.#calls.remove(call.id)) {
+      this.#numbers.release(call.id);
+    }
     if (this.#endsIdle && this.#calls.size === 0) {
       this.#socket.destroy();
     }

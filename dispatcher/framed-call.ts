@@ -2,7 +2,7 @@ import type { BodySink, BodySource, FieldLines, ResponseHead } from "../policy/k
 import { AnswerParser, type AnswerEvents } from "../policy/kernel/http1/answer-parser.ts";
 import { writeFields } from "../policy/kernel/http1/request-head.ts";
 import { UpstreamFailure, type OutgoingCall } from "../policy/kernel/http1/types.ts";
-import { MAX_ANSWER_HEAD_BYTES, type ExecHandler, type ExecRequest } from "./exec-host-client.ts";
+import { MAX_ANSWER_HEAD_BYTES, type ExecHandler, type ExecRequest } from "./exec-call.ts";
 import { decodeOrder, encodeOrderFailure, encodeOrderHead, type ForwardOrder } from "./order.ts";
 import { ANSWER_WINDOW, FRAME, readNumber, type FrameWriter } from "./frames.ts";
 
@@ -120,11 +120,11 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
     this.#order = this.#handler.forward(order, {
       head: (status, reason, ms) => {
         this.#isOrderAnswered = true;
-        writer.text(FRAME.orderHead, this.id, encodeOrderHead(status, reason, ms));
+        writer.later(FRAME.orderHead, this.id, encodeOrderHead(status, reason, ms));
       },
       done: () => {
         if (!this.#isOver) {
-          writer.text(FRAME.orderDone, this.id, "");
+          writer.later(FRAME.orderDone, this.id, "");
           this.#settle();
         }
       },

@@ -1,3 +1,5 @@
+import type { Clock, Timer } from "../policy/kernel/clock.ts";
+
 /**
  * The line between an edge process and a worker: one unix socket that carries all calls, as frames. Many small
  * frames leave in one write and come in one read, which is most of what a call costs otherwise.
@@ -48,6 +50,8 @@ export const ANSWER_WINDOW = 262_144;
 const JOIN_BYTES = 16_384;
 /** Gathered text beyond this does not wait for the end of the turn. */
 const FLUSH_BYTES = 131_072;
+/** How long frames that nobody waits for are gathered, in ms. */
+const LATER_MS = 1;
 const NO_BYTES = Buffer.alloc(0);
 
 /** Takes frames; a body or an answer may come in several pieces of one frame. The bytes are good until it returns. */
@@ -130,6 +134,8 @@ export class FrameWriter {
   #size = 0;
   #done: (() => void)[] = [];
   #flush: NodeJS.Immediate | null = null;
+  #timer: Timer | null = null;
+  readonly #clock: Clock;
   /** Grows with each write; tells whether something that was gathered earlier has left. */
   turn = 0;
   /** The peer reads more slowly than we write. Whoever sees it waits for the target's `drain`. */
@@ -137,14 +143,24 @@ export class FrameWriter {
   /** Runs before each write: the last moment to add a frame. */
   onFlush: (() => void) | null = null;
 
-  constructor(target: FrameTarget) {
+  constructor(target: FrameTarget, clock: Clock) {
     this.#target = target;
+    this.#clock = clock;
   }
 
   /** A frame whose payload is latin1 text. */
   text(type: number, call: number, payload: string): void {
     this.#text += head(type, call, payload.length) + payload;
     this.#grew(payload.length);
+  }
+
+  /** A frame that may wait for company, at most `LATER_MS`: nobody but the script's own code waits for it. */
+  later(type: number, call: number, payload: string): void {
+    this.#text += head(type, call, payload.length) + payload;
+    this.#size += payload.length + HEAD_BYTES;
+    if (this.#flush === null) {
+      this.#timer ??= this.#clock.after(LATER_MS, this.flush);
+    }
   }
 
   /** A frame whose payload is bytes, which must not change until they are written. */
@@ -179,6 +195,10 @@ export class FrameWriter {
     if (this.#flush !== null) {
       clearImmediate(this.#flush);
       this.#flush = null;
+    }
+    if (this.#timer !== null) {
+      this.#timer.cancel();
+      this.#timer = null;
     }
     this.onFlush?.();
     const target = this.#target;

@@ -9,11 +9,12 @@ import {
   readNumber,
 } from "../../dispatcher/frames.ts";
 import { decodeOrderFailure, decodeOrderHead, encodeOrder } from "../../dispatcher/order.ts";
+import type { Clock } from "../../policy/kernel/clock.ts";
 import { UpstreamFailure } from "../../policy/kernel/http1/types.ts";
 import { isForbidden, readFields } from "../../policy/kernel/http1/field-section.ts";
 import { withOneLook } from "../scripts/stamp.ts";
 import {
-  bindRequest,
+  bindMessages,
   CallSocket,
   drainSocket,
   grantBytes,
@@ -22,7 +23,7 @@ import {
 } from "./call-socket.ts";
 import type { OrderDesk, OrderEvents } from "./order-forward.ts";
 import { endBody, HostRequest, receiveBody } from "./host-request.ts";
-import { HostResponse } from "./host-response.ts";
+import { HostResponse, tellDrain } from "./host-response.ts";
 
 /** One call as it arrived. */
 export interface ReceivedCall {
@@ -41,8 +42,8 @@ export interface CallServerOptions {
 }
 
 /** Serves frames (`dispatcher/frames.ts`): each connection is an edge process, and carries its calls. */
-export function createCallServer(options: CallServerOptions): net.Server {
-  return net.createServer((socket) => new Line(socket, options));
+export function createCallServer(options: CallServerOptions, clock: Clock): net.Server {
+  return net.createServer((socket) => new Line(socket, options, clock));
 }
 
 interface Open {
@@ -62,10 +63,10 @@ class Line implements CallLine {
   #atFlush: (() => void)[] = [];
   #isKnown = false;
 
-  constructor(socket: net.Socket, options: CallServerOptions) {
+  constructor(socket: net.Socket, options: CallServerOptions, clock: Clock) {
     this.#socket = socket;
     this.#options = options;
-    this.writer = new FrameWriter(socket);
+    this.writer = new FrameWriter(socket, clock);
     this.writer.onFlush = () => {
       if (this.#atFlush.length > 0) {
         this.#atFlush.splice(0).forEach((decide) => decide());
@@ -159,7 +160,7 @@ class Line implements CallLine {
     const want = (bytes: number): void => this.writer.number(FRAME.want, id, bytes);
     const req = new HostRequest(socket, { method, target, fields, hasBody, want });
     const res = new HostResponse(req);
-    bindRequest(socket, req);
+    bindMessages(socket, req, () => tellDrain(res));
     res.assignSocket(socket as unknown as net.Socket);
     const open: Open = { socket, req, order: null };
     if (!this.#open.put(id, open)) {

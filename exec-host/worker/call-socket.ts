@@ -1,7 +1,6 @@
 import { EventEmitter } from "node:events";
 import { FRAME, type FrameWriter } from "../../dispatcher/frames.ts";
 import type { HostRequest } from "./host-request.ts";
-import { tellDrain, type HostResponse } from "./host-response.ts";
 
 /** What a call's socket needs of the connection that carries its frames. */
 export interface CallLine {
@@ -29,8 +28,8 @@ export let loseSocket: (socket: CallSocket) => void;
 export let finishSocket: (socket: CallSocket, endsHere: boolean) => void;
 /** While the edge answers in the script's place, nothing that is written here counts, and the answer is not yet out. */
 export let lendSocket: (socket: CallSocket, isLent: boolean) => void;
-/** Whose body breaks off when the socket closes early. */
-export let bindRequest: (socket: CallSocket, req: HostRequest) => void;
+/** Whose body breaks off when the socket closes early, and who writes on when it takes more. */
+export let bindMessages: (socket: CallSocket, req: HostRequest, drained: () => void) => void;
 
 const HIGH_WATER_MARK = 65_536;
 
@@ -47,7 +46,7 @@ export class CallSocket extends EventEmitter {
   /** Node's response uncorks its socket by this. */
   readonly _writableState = { corked: 0 };
   /** The response that writes here; set by Node. */
-  _httpMessage: HostResponse | null = null;
+  _httpMessage: EventEmitter | null = null;
   readonly #id: number;
   readonly #line: CallLine;
   #window: number;
@@ -60,6 +59,7 @@ export class CallSocket extends EventEmitter {
   #isFinished = false;
   #isLent = false;
   #request: HostRequest | null = null;
+  #drained: () => void = () => {};
   #timer: NodeJS.Timeout | null = null;
 
   static {
@@ -70,8 +70,9 @@ export class CallSocket extends EventEmitter {
     lendSocket = (socket, isLent) => {
       socket.#isLent = isLent;
     };
-    bindRequest = (socket, req) => {
+    bindMessages = (socket, req, drained) => {
       socket.#request = req;
+      socket.#drained = drained;
     };
   }
 
@@ -216,9 +217,7 @@ export class CallSocket extends EventEmitter {
   #drain(): void {
     if (this.#held === null && !this.destroyed) {
       this.emit("drain");
-      if (this._httpMessage !== null) {
-        tellDrain(this._httpMessage);
-      }
+      this.#drained();
     } else if (!this.destroyed && this.#window > 0) {
       this.#sendHeld();
     }

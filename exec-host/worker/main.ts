@@ -99,10 +99,13 @@ function realRoot(folder: string): string {
 }
 
 function listen(path: string, secret: Buffer, running: Server): void {
-  const server = createCallServer({
-    isSecret: (presented) => isEqual(presented, secret),
-    call: (call) => running.serve(call),
-  });
+  const server = createCallServer(
+    {
+      isSecret: (presented) => isEqual(presented, secret),
+      call: (call) => running.serve(call),
+    },
+    clock,
+  );
   server.on("error", failStart);
   server.listen(path, () => {
     try {

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { Audit } from "../../dispatcher/audit.ts";
 import { createDispatcher } from "../../dispatcher/dispatch.ts";
 import { DISPATCH_OUTCOMES, type ExecEndpoint } from "../../dispatcher/envelope.ts";
-import type { ExecHandler, ExecHostClient } from "../../dispatcher/exec-host-client.ts";
+import type { ExecHandler, ExecHostClient } from "../../dispatcher/exec-call.ts";
 import type { Exchange } from "../../policy/kernel/exchange.ts";
 import { UpstreamFailure, type UpstreamFailureKind } from "../../policy/kernel/http1/types.ts";
 import { silentLog } from "../../policy/kernel/log.ts";

@@ -1,4 +1,5 @@
 import { Socket } from "node:net";
+import { systemClock } from "../../policy/kernel/clock.ts";
 import { createCallServer, type ReceivedCall } from "../../exec-host/worker/call-server.ts";
 import { watchResponse } from "../../exec-host/worker/host-response.ts";
 import {
@@ -107,7 +108,7 @@ const start = (message: StartMessage): void => {
         res.writeHead(404).end();
     }
   };
-  const server = createCallServer({ isSecret, call });
+  const server = createCallServer({ isSecret, call }, systemClock);
   server.listen(message.socketPath, () => {
     channel.write(encodeMessage({ type: "ready", version: PROTOCOL_VERSION }));
   });

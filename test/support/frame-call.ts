@@ -4,7 +4,7 @@ import { PassThrough, Readable } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
 import { encodeCall } from "../../dispatcher/call-frame.ts";
 import type { Envelope } from "../../dispatcher/envelope.ts";
-import type { ExecRequest } from "../../dispatcher/exec-host-client.ts";
+import type { ExecRequest } from "../../dispatcher/exec-call.ts";
 import { createFrameClient } from "../../dispatcher/frame-client.ts";
 import { FRAME, FrameReader, FrameWriter } from "../../dispatcher/frames.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
@@ -180,7 +180,7 @@ export async function rawAnswer(
     received += type === FRAME.answer ? payload.toString("latin1") : "";
   });
   socket.on("data", (chunk: Buffer) => reader.push(chunk, chunk.length));
-  const writer = new FrameWriter(socket);
+  const writer = new FrameWriter(socket, systemClock);
   writer.text(FRAME.hello, 0, at.secret);
   writer.text(FRAME.call, 1, encodeCall(envelope, "GET", url, ["Host", "x"], undefined, false));
   await sleep(ms);
