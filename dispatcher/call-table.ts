@@ -62,7 +62,7 @@ export class CallTable<T> {
   /** Gives the place up; false when the entry has gone already. */
   remove(number: number): boolean {
     const place = number % PLACES;
-    if (this.#numbers[place] !== number) {
+    if (this.get(number) === null) {
       return false;
     }
     this.#entries[place] = null;
