@@ -25,7 +25,7 @@ export interface OrderReport {
 
 /** An order as the payload of a frame; its values are one line each. */
 export function encodeOrder({ target, fields, waitedMs }: ForwardOrder): string {
-  const rest = fields === null ? "" : `\n${fields.join("\n")}`;
+  const rest = fields?.map((text) => `\n${text}`).join("") ?? "";
   return `${target}\n${waitedMs ?? ""}\n${fields === null ? "same" : "own"}${rest}`;
 }
 
