@@ -134,6 +134,9 @@ class Line implements CallLine {
       case FRAME.orderHead:
       case FRAME.orderDone:
       case FRAME.orderFailed:
+        if (type === FRAME.orderDone) {
+          this.#open.remove(id); // the number may be used again right behind this frame
+        }
         tellOrder(open, type, payload.toString("latin1"));
         return;
       case FRAME.cancel:

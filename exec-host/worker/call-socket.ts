@@ -255,13 +255,19 @@ export class CallSocket extends EventEmitter {
     return this;
   }
 
+  /** As a kept-alive connection behind an answer, it does not close: nobody left, and nothing broke. */
   #finish(endsHere: boolean): void {
     if (endsHere) {
       this.end();
-    } else {
-      this.#isFinished = true;
-      this.#close(undefined, true);
+      return;
     }
+    this.#isFinished = true;
+    this.#isEnding = true;
+    this.#request = null;
+    if (this.#timer !== null) {
+      clearTimeout(this.#timer);
+    }
+    this.#line.closed(this.#id, true);
   }
 
   #close(error: Error | undefined, isWhole: boolean): void {

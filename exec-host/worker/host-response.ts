@@ -22,6 +22,7 @@ export interface ResponseWatcher {
 const NODE = ServerResponse.prototype as unknown as {
   writeHead(status: number, reason: string | undefined, fields: readonly string[]): unknown;
   write(...given: unknown[]): boolean;
+  end(this: ServerResponse): unknown;
 };
 
 const NOBODY: ResponseWatcher = { head: () => null, closed() {} };
@@ -333,9 +334,12 @@ export function tellLentHead(res: HostResponse, status: number, reason: string):
 
 /** The whole answer is. */
 export function finishLent(res: HostResponse): void {
+  const state = res as unknown as HeadState;
   lendSocket(res.socket as unknown as CallSocket, false);
-  res.emit("prefinish");
-  res.emit("finish");
+  state.finished = false;
+  state._headerSent = true;
+  state._hasBody = false; // nothing is to be written, not even the end of a body
+  NODE.end.call(res);
 }
 
 /** There was no answer: the response is as it was before. */
