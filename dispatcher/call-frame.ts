@@ -59,13 +59,31 @@ export function encodeCall(
   }
   const { clientAddress, subdomain, execId } = envelope;
   const marks = `${bodyLength === undefined ? "" : "b"}${takesOrders ? "o" : ""}`;
-  const payload =
+  const head =
     `${envelope.kind}\n${clientAddress}\n${subdomain ?? ""}\n${execId ?? ""}\n${depth}\n` +
-    `${method}\n${target}\n${marks}\n${encodeOwn(envelope)}${lines}`;
+    `${method}\n${target}\n${marks}\n${encodeOwn(envelope)}`;
+  if (!isLines(head, envelope.kind === "hook" ? HOOK_LINES : ORDINARY_LINES)) {
+    throw new TypeError("the hand-over has a value that is no line");
+  }
+  const payload = head + lines;
   if (payload.length > MAX_FRAME_BYTES) {
     throw new TypeError("the request is too long to be handed over");
   }
   return payload;
+}
+
+/** Whether a text has exactly `count` lines, of single bytes. */
+function isLines(text: string, count: number): boolean {
+  let lines = 1;
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === 10) {
+      lines++;
+    } else if (code > 255 || code === 0 || code === 13) {
+      return false;
+    }
+  }
+  return lines === count;
 }
 
 /** The lines that only one kind of call has. */

@@ -1,25 +1,21 @@
 import { STATUS_CODES } from "node:http";
 import type { CompiledRule } from "../policy/compile/compiled-policy.ts";
-import { delay, type Clock, type Timer } from "../policy/kernel/clock.ts";
+import { delay, type Clock } from "../policy/kernel/clock.ts";
 import { errorBody, errorFields, statusOf, type ErrorCode } from "../policy/kernel/errors.ts";
 import type { BodySink, BodySource, Exchange, FieldLines } from "../policy/kernel/exchange.ts";
-import { fieldValue, sweepResponse } from "../policy/kernel/fields.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
-import type { OutgoingCall } from "../policy/kernel/http1/types.ts";
-import { createRelay, type Relay, type RelayEnd } from "../policy/kernel/relay.ts";
+import { attempt, type AttemptEnd, type AttemptRequest, type Said } from "./attempt.ts";
 import { NO_AUDIT, type Audit } from "./audit.ts";
 import {
   DISPATCH_OUTCOMES,
   OUTCOME_FIELD,
-  parseOutcome,
   type DispatchOutcomeName,
-  type Envelope,
   type ExecEndpoint,
 } from "./envelope.ts";
-import type { ExecHandler, ExecHostClient } from "./exec-call.ts";
+import type { ExecHostClient } from "./exec-call.ts";
 import type { ExecTargets } from "./exec-target.ts";
-import { forwardOrder, type OrderClient } from "./forward-order.ts";
+import type { OrderClient } from "./forward-order.ts";
 
 /** Everything a hook dispatch needs to know of a request. */
 export interface DispatchRequest {
@@ -118,45 +114,10 @@ export interface Dispatcher {
   callExec(request: ExecCallRequest): Promise<ExecCallOutcome>;
 }
 
-/** What the host itself says of a dispatch. */
-type Said = NonNullable<ReturnType<typeof parseOutcome>>;
-
-/** How one attempt to reach a host ended, in terms that dispatches and ordinary calls share. */
-type RunEnd =
-  | {
-      readonly kind: "relayed";
-      readonly end: RelayEnd;
-      readonly status: number;
-      /** The host's outcome word. */
-      readonly said: Said | null;
-      /** From the hand-over. */
-      readonly ranMs: number;
-      readonly generation: number;
-      /** It was the service that broke off an answer which the host had forwarded by the edge. */
-      readonly brokeOff: boolean;
-    }
-  | { readonly kind: "late"; readonly answered: boolean; readonly status: number }
-  | { readonly kind: "unsendable" }
-  | { readonly kind: "no-host" }
-  | { readonly kind: "unreachable" };
-
-interface Run {
-  readonly exchange: Exchange;
-  readonly container: string;
-  readonly envelope: Envelope;
-  readonly fields: FieldLines;
-  readonly target: string;
-  /** ms from hand-over until the edge gives up; null for none. */
-  readonly deadlineMs: number | null;
-  readonly idleMs: number;
-  readonly takesOrders: boolean;
-}
-
 const OUTCOMES: ReadonlySet<string> = new Set(DISPATCH_OUTCOMES);
 /** How much earlier than ours the host's clock may see the deadline. */
 const CLOCK_SLACK_MS = 10;
 const CUT_WAIT_MS = 100;
-const OUTCOME_LOWER = OUTCOME_FIELD.toLowerCase();
 
 /** Builds the dispatcher. Every path out of it has answered, refused or cut the request. */
 export function createDispatcher(
@@ -166,6 +127,14 @@ export function createDispatcher(
   const options = { ...DEFAULT_DISPATCHER_OPTIONS, ...given };
   const { targets, client, audit, clock, metrics } = deps;
   const log = deps.log.child({ component: "dispatch" });
+  const parts = {
+    targets,
+    client,
+    orders: deps.orders,
+    clock,
+    log,
+    tellOutcome: options.tellOutcome,
+  };
   // Looked up once: finding a labelled counter costs more than counting.
   const dispatches = Object.fromEntries(
     DISPATCH_OUTCOMES.map((outcome) => [outcome, metrics.hookDispatches.labels(outcome)]),
@@ -188,12 +157,12 @@ export function createDispatcher(
   };
 
   /** Hands the request over; a host whose socket refuses is reported and asked for once more. */
-  const run = async (request: Run): Promise<RunEnd> => {
+  const run = async (request: AttemptRequest): Promise<AttemptEnd> => {
     const { exchange, container } = request;
     let gone = false;
     exchange.onGone(() => (gone = true));
     const body = exchange.body === null ? null : restartable(exchange.body);
-    for (let attempt = 0; ; attempt++) {
+    for (let tries = 1; ; tries++) {
       let endpoint: ExecEndpoint | null;
       try {
         const found = targets.endpoint(container);
@@ -220,7 +189,7 @@ export function createDispatcher(
       if (endpoint === null) {
         return { kind: "unreachable" };
       }
-      const end = await attemptRun(request, endpoint, body?.source ?? null);
+      const end = await attempt(parts, request, endpoint, body?.source ?? null);
       const refused =
         end.kind === "relayed" &&
         end.end.kind === "failed" &&
@@ -230,121 +199,13 @@ export function createDispatcher(
         return end;
       }
       targets.reportSuspect(container, endpoint.generation, "connect");
-      if (attempt > 0 || (body !== null && body.started)) {
+      if (tries > 1 || (body !== null && body.started)) {
         body?.release();
         log.warn({ container }, "the exec host does not accept connections");
         return { kind: "unreachable" };
       }
     }
   };
-
-  const attemptRun = (
-    request: Run,
-    endpoint: ExecEndpoint,
-    body: BodySource | null,
-  ): Promise<RunEnd> =>
-    new Promise((resolve) => {
-      const { exchange, container } = request;
-      let status = 0;
-      let said: Said | null = null;
-      let ordered: OutgoingCall | null = null;
-      let isOrdered = false;
-      let brokeOff = false;
-      let timer: Timer | null = null;
-      const handedAt = clock.monotonic();
-      const finish = (end: RunEnd): void => {
-        timer?.cancel();
-        resolve(end);
-      };
-      const relay: Relay = createRelay(exchange, {
-        head(head) {
-          status = head.status;
-          if (isOrdered) {
-            return withoutOutcome(head.fields); // a service has no say in it
-          }
-          const told = fieldValue(head.fields, OUTCOME_LOWER);
-          said = told === undefined ? null : parseOutcome(told);
-          return told === undefined || options.tellOutcome
-            ? sweepResponse(head.fields)
-            : withoutOutcome(head.fields);
-        },
-        done(end) {
-          if (end.kind === "failed" && end.failure.kind === "reset" && !brokeOff) {
-            targets.reportSuspect(container, endpoint.generation, "reset");
-          }
-          finish({
-            kind: "relayed",
-            end,
-            status,
-            said,
-            ranMs: clock.monotonic() - handedAt,
-            generation: endpoint.generation,
-            brokeOff,
-          });
-        },
-      });
-      const handler: ExecHandler = {
-        ...relay.handler,
-        forward(order, report) {
-          ordered = forwardOrder(deps.orders!, clock, request, body, order, {
-            head(head, length, isBodyless, ms) {
-              isOrdered = true;
-              said = { outcome: "forwarded", upstreamMs: (order.waitedMs ?? 0) + ms };
-              report.head(head.status, head.reason, ms);
-              relay.handler.head(head, length, isBodyless);
-            },
-            data: relay.handler.data,
-            end() {
-              report.done();
-              relay.handler.end([]); // as a script's own answer: without trailers
-            },
-            fail(failure) {
-              report.failed(failure.kind, failure.message);
-              if (isOrdered || failure.kind === "body") {
-                brokeOff = isOrdered;
-                relay.handler.fail(failure);
-              }
-            },
-          });
-          return ordered;
-        },
-      };
-      if (request.deadlineMs !== null) {
-        timer = clock.after(request.deadlineMs, () => {
-          const answered = status !== 0;
-          targets.reportSuspect(container, endpoint.generation, "silent");
-          if (answered) {
-            relay.cut();
-          } else {
-            ordered?.abort();
-            relay.leave(); // a script is not cancelled by its deadline; what it still says is thrown away
-          }
-          finish({ kind: "late", answered, status });
-        });
-      }
-      try {
-        relay.attach(
-          client.send(
-            {
-              endpoint,
-              envelope: request.envelope,
-              method: exchange.head.method,
-              target: request.target,
-              fields: request.fields,
-              body,
-              awaitContinue: waitsForContinue(exchange),
-              idleMs: request.idleMs,
-              takesOrders: request.takesOrders && deps.orders !== null,
-            },
-            handler,
-          ),
-        );
-      } catch (cause) {
-        log.warn({ container, err: cause }, "a request cannot be handed over");
-        relay.leave();
-        finish({ kind: "unsendable" });
-      }
-    });
 
   const dispatch = async (request: DispatchRequest): Promise<DispatchOutcome> => {
     const { exchange, rule, container } = request;
@@ -388,7 +249,7 @@ export function createDispatcher(
       return { outcome, status, code, auditId };
     };
 
-    let end: RunEnd;
+    let end: AttemptEnd;
     try {
       end = await run({
         exchange,
@@ -488,7 +349,7 @@ export function createDispatcher(
       answerError(exchange, code);
       return { outcome: "failed", status: statusOf(code), code };
     };
-    let end: RunEnd;
+    let end: AttemptEnd;
     try {
       end = await run({
         exchange,
@@ -539,29 +400,10 @@ export function createDispatcher(
   return { dispatch, callExec };
 }
 
-/** The client holds its body back until it gets a 100; HTTP/1.0 knows no such thing (RFC 9110 10.1.1). */
-function waitsForContinue({ head, body }: Exchange): boolean {
-  return (
-    body !== null &&
-    head.version !== "1.0" &&
-    fieldValue(head.fields, "expect")?.toLowerCase() === "100-continue"
-  );
-}
-
 /** The host's word, where it is one of ours; an answered 4xx is the script's denial. */
 function completeOutcome(said: Said | null, status: number): DispatchOutcomeName {
   const outcome = said?.outcome ?? "answered";
   return outcome === "answered" && status >= 400 && status <= 499 ? "denied" : outcome;
-}
-
-function withoutOutcome(fields: FieldLines): string[] {
-  const kept: string[] = [];
-  for (let i = 0; i + 1 < fields.length; i += 2) {
-    if (fields[i]!.toLowerCase() !== OUTCOME_LOWER) {
-      kept.push(fields[i]!, fields[i + 1]!);
-    }
-  }
-  return sweepResponse(kept);
 }
 
 /** The JSON answer of a code, naming the audit record; nothing when the client has an answer already. */

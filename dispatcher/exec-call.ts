@@ -16,15 +16,15 @@ export interface ExecRequest {
   readonly awaitContinue: boolean;
   /** Longest silence of the host; always beyond the deadline that its caller keeps. */
   readonly idleMs: number;
-  /** The host may have the edge forward the request, where it can say so. */
-  readonly takesOrders: boolean;
+  /** Through whom the host may have the request forwarded, where it can say so; null for not at all. */
+  readonly orders: OrderTaker | null;
 }
 
-/** Hears of one call: an answer to relay, or the order to forward the request (decision 16). */
-export interface ExecHandler extends AnswerHandler {
+/** Takes the order to forward a request instead of an answer to it (decision 16). */
+export interface OrderTaker {
   /**
-   * Instead of an answer, at most once: sends the request, whose body was not touched, relays what comes and reports how
-   * it fares. The returned call is given up when the host takes the order back: an answer or a failure then follows.
+   * At most once per request, whose body was not touched: sends it, relays what comes and reports how it fares. The returned
+   * call is given up when the host takes the order back; an answer or a failure then follows.
    */
   forward(order: ForwardOrder, report: OrderReport): OutgoingCall;
 }
@@ -32,7 +32,7 @@ export interface ExecHandler extends AnswerHandler {
 /** The way to an exec host; what is below it can change without the dispatcher noticing. */
 export interface ExecHostClient {
   /** @throws TypeError when the request cannot be written as one message. */
-  send(request: ExecRequest, handler: ExecHandler): OutgoingCall;
+  send(request: ExecRequest, handler: AnswerHandler): OutgoingCall;
   /** Closes connections to embedded workers as soon as they carry no call. */
   close(): void;
 }

@@ -1,12 +1,7 @@
 import type { Clock } from "../policy/kernel/clock.ts";
-import type { Http1Client, OutgoingCall } from "../policy/kernel/http1/types.ts";
+import type { AnswerHandler, Http1Client, OutgoingCall } from "../policy/kernel/http1/types.ts";
 import { toEnvelopeFields } from "./envelope.ts";
-import {
-  MAX_ANSWER_HEAD_BYTES,
-  type ExecHandler,
-  type ExecHostClient,
-  type ExecRequest,
-} from "./exec-call.ts";
+import { MAX_ANSWER_HEAD_BYTES, type ExecHostClient, type ExecRequest } from "./exec-call.ts";
 import { createFrameClient } from "./frame-client.ts";
 
 const CONNECT_MS = 3000;
@@ -26,7 +21,7 @@ export function createExecHostClient(http: Http1Client, clock: Clock): ExecHostC
   };
 }
 
-function sendHttp(http: Http1Client, request: ExecRequest, handler: ExecHandler): OutgoingCall {
+function sendHttp(http: Http1Client, request: ExecRequest, handler: AnswerHandler): OutgoingCall {
   const { endpoint, envelope, method, target, body, awaitContinue, idleMs } = request;
   return http.send(
     {

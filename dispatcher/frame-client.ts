@@ -1,17 +1,21 @@
 import net from "node:net";
 import type { Clock, Timer } from "../policy/kernel/clock.ts";
-import { UpstreamFailure, type OutgoingCall } from "../policy/kernel/http1/types.ts";
+import {
+  UpstreamFailure,
+  type AnswerHandler,
+  type OutgoingCall,
+} from "../policy/kernel/http1/types.ts";
 import { encodeCall } from "./call-frame.ts";
 import { CallNumbers, CallTable } from "./call-table.ts";
 import type { ExecEndpoint } from "./envelope.ts";
-import type { ExecHandler, ExecRequest } from "./exec-call.ts";
+import type { ExecRequest } from "./exec-call.ts";
 import { FramedCall, type CallLine } from "./framed-call.ts";
 import { FRAME, FrameReader, FrameWriter } from "./frames.ts";
 
 /** Calls of embedded workers, over one connection to each. */
 export interface FrameClient {
   /** @throws TypeError when the request cannot be written as one message. */
-  send(request: ExecRequest, handler: ExecHandler): OutgoingCall;
+  send(request: ExecRequest, handler: AnswerHandler): OutgoingCall;
   /** Closes connections without calls; the others close with their last one. */
   close(): void;
 }
@@ -27,8 +31,8 @@ export function createFrameClient(clock: Clock): FrameClient {
   let isClosed = false;
   return {
     send(request, handler) {
-      const { endpoint, envelope, method, target, fields, body, takesOrders } = request;
-      const payload = encodeCall(envelope, method, target, fields, body?.length, takesOrders);
+      const { endpoint, envelope, method, target, fields, body, orders } = request;
+      const payload = encodeCall(envelope, method, target, fields, body?.length, orders !== null);
       const path = pathOf(endpoint);
       let line = lines.get(path);
       if (line === undefined) {
@@ -104,7 +108,7 @@ class Line implements CallLine {
   send(
     request: ExecRequest,
     payload: string,
-    handler: ExecHandler,
+    handler: AnswerHandler,
     endsIdle: boolean,
   ): OutgoingCall {
     this.#endsIdle ||= endsIdle;

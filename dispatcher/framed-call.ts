@@ -1,8 +1,12 @@
 import type { BodySink, BodySource, FieldLines, ResponseHead } from "../policy/kernel/exchange.ts";
 import { AnswerParser, type AnswerEvents } from "../policy/kernel/http1/answer-parser.ts";
 import { writeFields } from "../policy/kernel/http1/request-head.ts";
-import { UpstreamFailure, type OutgoingCall } from "../policy/kernel/http1/types.ts";
-import { MAX_ANSWER_HEAD_BYTES, type ExecHandler, type ExecRequest } from "./exec-call.ts";
+import {
+  UpstreamFailure,
+  type AnswerHandler,
+  type OutgoingCall,
+} from "../policy/kernel/http1/types.ts";
+import { MAX_ANSWER_HEAD_BYTES, type ExecRequest, type OrderTaker } from "./exec-call.ts";
 import { decodeOrder, encodeOrderFailure, encodeOrderHead, type ForwardOrder } from "./order.ts";
 import { ANSWER_WINDOW, FRAME, readNumber, type FrameWriter } from "./frames.ts";
 
@@ -22,9 +26,9 @@ const CREDIT_BYTES = ANSWER_WINDOW / 2;
 export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   readonly id: number;
   readonly #line: CallLine;
-  readonly #handler: ExecHandler;
+  readonly #handler: AnswerHandler;
   readonly #idleMs: number;
-  #takesOrders: boolean;
+  #orders: OrderTaker | null;
   /** The request that is forwarded in the script's place. */
   #order: OutgoingCall | null = null;
   /** Its answer has begun: nothing can take its place any more. */
@@ -44,12 +48,12 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   #isTouched = true;
   #since = 0;
 
-  constructor(id: number, line: CallLine, request: ExecRequest, handler: ExecHandler) {
+  constructor(id: number, line: CallLine, request: ExecRequest, handler: AnswerHandler) {
     this.id = id;
     this.#line = line;
     this.#handler = handler;
     this.#idleMs = request.idleMs;
-    this.#takesOrders = request.takesOrders;
+    this.#orders = request.orders;
     this.#body = request.body;
     this.#isSent = request.body === null;
     this.#parser.begin(request.method, false, MAX_ANSWER_HEAD_BYTES);
@@ -110,14 +114,15 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   }
 
   #forward(order: ForwardOrder | null): void {
-    if (order === null || !this.#takesOrders || this.#isBodyStarted || !this.#parser.untouched) {
+    const orders = this.#orders;
+    this.#orders = null;
+    if (order === null || orders === null || this.#isBodyStarted || !this.#parser.untouched) {
       this.#line.violated();
       return;
     }
-    this.#takesOrders = false;
     this.#isSent = true; // the body goes to the service
     const { writer } = this.#line;
-    this.#order = this.#handler.forward(order, {
+    this.#order = orders.forward(order, {
       head: (status, reason, ms) => {
         this.#isOrderAnswered = true;
         writer.later(FRAME.orderHead, this.id, encodeOrderHead(status, reason, ms));

@@ -310,7 +310,7 @@ function send(
                 cancel() {},
               },
         awaitContinue: false,
-        takesOrders: false,
+        orders: null,
         idleMs: LIMITS.ordinaryTimeoutMs + 60_000,
       },
       {
@@ -335,9 +335,6 @@ function send(
         tunnel(_head, stream) {
           stream.destroy();
           finish(true);
-        },
-        forward() {
-          throw new TypeError("no orders are taken here");
         },
         fail: () => finish(true),
       },

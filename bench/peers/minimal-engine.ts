@@ -3,7 +3,7 @@ import { systemClock } from "../../policy/kernel/clock.ts";
 import { sweepHopByHop } from "../../policy/kernel/fields.ts";
 import { createHttp1Client } from "../../policy/kernel/http1/client.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
-import { createRelay } from "../../policy/kernel/relay.ts";
+import { Relay } from "../../policy/kernel/relay.ts";
 import { createHttp1Server } from "../../proxy/wire/http1/server.ts";
 
 // A minimal proxy on the edge's own engine, both sides: it takes off what belongs to one connection, which the engine wants
@@ -24,7 +24,7 @@ const { server } = createHttp1Server({
     maxConnections: 10_000,
   },
   onExchange(exchange) {
-    const relay = createRelay(exchange, {
+    const relay = new Relay(exchange, {
       head: ({ fields }) => sweepHopByHop(fields),
       done(end) {
         if (end.kind === "failed") {
@@ -36,7 +36,7 @@ const { server } = createHttp1Server({
     relay.attach(
       client.send(
         { origin, method, target, fields: sweepHopByHop(fields), body: exchange.body, limits },
-        relay.handler,
+        relay,
       ),
     );
   },

@@ -6,7 +6,7 @@ import type { Exchange, FieldLines } from "../../policy/kernel/exchange.ts";
 import { fieldValues, sweepResponse } from "../../policy/kernel/fields.ts";
 import type { Http1Client } from "../../policy/kernel/http1/types.ts";
 import type { Log } from "../../policy/kernel/log.ts";
-import { createRelay } from "../../policy/kernel/relay.ts";
+import { Relay } from "../../policy/kernel/relay.ts";
 
 /** Who may use a container's management routes (decision 43). */
 export type ManageMode = "admitted" | "open" | "off";
@@ -103,7 +103,7 @@ export function createManageApi(deps: ManageApiDeps): ManageApi {
     new Promise((resolve) => {
       const { exchange } = call;
       let status = 0;
-      const relay_ = createRelay(exchange, {
+      const passing = new Relay(exchange, {
         head(head) {
           status = head.status;
           return sweepResponse(head.fields);
@@ -120,7 +120,7 @@ export function createManageApi(deps: ManageApiDeps): ManageApi {
           }
         },
       });
-      relay_.attach(
+      passing.attach(
         client.send(
           {
             origin: endpoint.origin,
@@ -143,7 +143,7 @@ export function createManageApi(deps: ManageApiDeps): ManageApi {
             once: true,
             limits: LIMITS,
           },
-          relay_.handler,
+          passing,
         ),
       );
     });

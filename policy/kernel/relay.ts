@@ -36,110 +36,118 @@ export interface RelayEvents {
   tunnel?(head: ResponseHead, stream: Duplex): void;
 }
 
-/** The relay of one answer, and the ways to end it early. */
-export interface Relay {
-  /** To be given to the client that sends the request. */
-  readonly handler: AnswerHandler;
-  /** Tells the relay its call, right after `send` returned. */
-  attach(call: OutgoingCall): void;
-  /** Gives up: the call ends, and a client that saw a head is cut off. `done` is not called. True if a head was sent. */
-  cut(): boolean;
-  /** Stops relaying without ending the call: what still comes is thrown away. `done` is not called. */
-  leave(): void;
-}
-
 /**
  * Passes one answer of an upstream on to a client: head, body with back-pressure both ways, trailers. A client
  * that leaves ends the call, an upstream that breaks off cuts the client. Shared by hook dispatch and script management;
  * forwarding, the busiest path, keeps its state in one object of its own (`proxy/forward.ts`).
+ *
+ * It is the handler to be given to the client that sends the request.
  */
-export function createRelay(exchange: Exchange, events: RelayEvents): Relay {
-  let call: OutgoingCall | null = null;
-  let sink: DrainingSink | null = null;
-  let answered = false;
+export class Relay implements AnswerHandler {
+  readonly #exchange: Exchange;
+  readonly #events: RelayEvents;
+  #call: OutgoingCall | null = null;
+  #sink: DrainingSink | null = null;
+  #isAnswered = false;
   /** The client's side is complete: HEAD, 204 and 304 end with their head. */
-  let ended = false;
-  let over = false;
+  #isEnded = false;
+  #isOver = false;
 
-  const finish = (end: RelayEnd): void => {
-    if (!over) {
-      over = true;
-      events.done(end);
+  constructor(exchange: Exchange, events: RelayEvents) {
+    this.#exchange = exchange;
+    this.#events = events;
+    exchange.onGone(() => {
+      if (!this.#isOver) {
+        this.#call?.abort();
+        this.#finish({ kind: "gone" });
+      }
+    });
+  }
+
+  #finish(end: RelayEnd): void {
+    if (!this.#isOver) {
+      this.#isOver = true;
+      this.#events.done(end);
     }
-  };
+  }
 
-  exchange.onGone(() => {
-    if (!over) {
-      call?.abort();
-      finish({ kind: "gone" });
+  interim(head: ResponseHead): void {
+    if (!this.#isOver) {
+      this.#events.interim?.(head);
     }
-  });
+  }
 
-  const handler: AnswerHandler = {
-    interim(head) {
-      if (!over) {
-        events.interim?.(head);
-      }
-    },
-    head(head, length, bodyless) {
-      if (over) {
-        return;
-      }
-      const out = { ...head, fields: events.head(head, exchange) };
-      answered = true;
-      if (bodyless) {
-        ended = true;
-        exchange.startAnswer(out, null, fieldValue(head.fields, "content-length")).end([]);
-        return;
-      }
-      sink = exchange.startAnswer(out, length);
-      sink.onDrain(() => call?.resume());
-    },
-    data: (chunk) => over || sink === null || sink.data(chunk),
-    end(trailers) {
-      if (!over && !ended) {
-        sink?.end(sweepTrailers(trailers));
-      }
-      finish({ kind: "complete" });
-    },
-    tunnel(head, stream) {
-      if (over || events.tunnel === undefined) {
-        stream.destroy();
-        return;
-      }
-      over = true;
-      events.tunnel(head, stream);
-    },
-    fail(failure) {
-      if (over) {
-        return;
-      }
-      if (answered && !ended) {
-        exchange.abort();
-      }
-      finish(ended ? { kind: "complete" } : { kind: "failed", failure, answered });
-    },
-  };
+  head(head: ResponseHead, length: number | null, bodyless: boolean): void {
+    if (this.#isOver) {
+      return;
+    }
+    const { status, reason } = head;
+    const out = { status, reason, fields: this.#events.head(head, this.#exchange) };
+    this.#isAnswered = true;
+    if (bodyless) {
+      this.#isEnded = true;
+      const declared = fieldValue(head.fields, "content-length");
+      this.#exchange.startAnswer(out, null, declared).end([]);
+      return;
+    }
+    this.#sink = this.#exchange.startAnswer(out, length);
+    this.#sink.onDrain(() => this.#call?.resume());
+  }
 
-  return {
-    handler,
-    attach(attached) {
-      call = attached;
-      if (over) {
-        attached.abort();
-      }
-    },
-    cut() {
-      over = true;
-      call?.abort();
-      if (answered && !ended) {
-        exchange.abort();
-      }
-      return answered;
-    },
-    leave() {
-      over = true;
-      call?.resume(); // it may have been held back for the client
-    },
-  };
+  data(chunk: Buffer): boolean {
+    return this.#isOver || this.#sink === null || this.#sink.data(chunk);
+  }
+
+  end(trailers: FieldLines): void {
+    if (!this.#isOver && !this.#isEnded) {
+      this.#sink?.end(sweepTrailers(trailers));
+    }
+    this.#finish({ kind: "complete" });
+  }
+
+  tunnel(head: ResponseHead, stream: Duplex): void {
+    if (this.#isOver || this.#events.tunnel === undefined) {
+      stream.destroy();
+      return;
+    }
+    this.#isOver = true;
+    this.#events.tunnel(head, stream);
+  }
+
+  fail(failure: UpstreamFailure): void {
+    if (this.#isOver) {
+      return;
+    }
+    if (this.#isAnswered && !this.#isEnded) {
+      this.#exchange.abort();
+    }
+    this.#finish(
+      this.#isEnded
+        ? { kind: "complete" }
+        : { kind: "failed", failure, answered: this.#isAnswered },
+    );
+  }
+
+  /** Tells the relay its call, right after `send` returned. */
+  attach(call: OutgoingCall): void {
+    this.#call = call;
+    if (this.#isOver) {
+      call.abort();
+    }
+  }
+
+  /** Gives up: the call ends, and a client that saw a head is cut off. `done` is not called. */
+  cut(): void {
+    this.#isOver = true;
+    this.#call?.abort();
+    if (this.#isAnswered && !this.#isEnded) {
+      this.#exchange.abort();
+    }
+  }
+
+  /** Stops relaying without ending the call: what still comes is thrown away. `done` is not called. */
+  leave(): void {
+    this.#isOver = true;
+    this.#call?.resume(); // it may have been held back for the client
+  }
 }

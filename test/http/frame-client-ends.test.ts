@@ -143,7 +143,7 @@ describe("abort()", () => {
         body: null,
         awaitContinue: false,
         idleMs: 1000,
-        takesOrders: false,
+        orders: null,
       },
       {
         interim() {},
@@ -160,9 +160,6 @@ describe("abort()", () => {
         },
         end: () => void events.push("end"),
         tunnel: () => void events.push("tunnel"),
-        forward: () => {
-          throw new Error("no order");
-        },
         fail: () => void events.push("fail"),
       },
     );

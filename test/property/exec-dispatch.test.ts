@@ -3,9 +3,13 @@ import { expect, test } from "vitest";
 import type { Audit } from "../../dispatcher/audit.ts";
 import { createDispatcher } from "../../dispatcher/dispatch.ts";
 import { DISPATCH_OUTCOMES, type ExecEndpoint } from "../../dispatcher/envelope.ts";
-import type { ExecHandler, ExecHostClient } from "../../dispatcher/exec-call.ts";
+import type { ExecHostClient } from "../../dispatcher/exec-call.ts";
 import type { Exchange } from "../../policy/kernel/exchange.ts";
-import { UpstreamFailure, type UpstreamFailureKind } from "../../policy/kernel/http1/types.ts";
+import {
+  UpstreamFailure,
+  type AnswerHandler,
+  type UpstreamFailureKind,
+} from "../../policy/kernel/http1/types.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
 import { createMetrics } from "../../policy/kernel/metrics.ts";
 import { fakeClock } from "../support/auth-clock.ts";
@@ -106,7 +110,7 @@ test("dispatch() always ends, with one head at most, and never without a trace",
         finish: (...args) => void finished.push(args),
         flush: () => Promise.resolve(),
       };
-      let handler: ExecHandler | null = null;
+      let handler: AnswerHandler | null = null;
       let isOver = false;
       const client: ExecHostClient = {
         send(_, given) {
@@ -151,7 +155,7 @@ test("dispatch() always ends, with one head at most, and never without a trace",
         for (let i = 0; i < 8; i++) {
           await Promise.resolve(); // lets a retry happen
         }
-        const on = handler as ExecHandler | null;
+        const on = handler as AnswerHandler | null;
         if (action.kind === "leave") {
           leave();
         } else if (action.kind === "wait") {

@@ -76,7 +76,7 @@ export function callWorker(
       fields: fields.filter((_, at) => !isChunked || (at !== chunked && at !== chunked + 1)),
       body: toBody(call.body, isChunked),
       awaitContinue: false,
-      takesOrders: false,
+      orders: null,
       idleMs: 3_600_000,
     };
     const sent = client.send(request, {
@@ -99,9 +99,6 @@ export function callWorker(
       },
       tunnel() {
         reject(new Error("unexpected switch"));
-      },
-      forward() {
-        throw new Error("unexpected order to forward");
       },
       fail(failure: UpstreamFailure) {
         stream.destroy(failure);

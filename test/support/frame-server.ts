@@ -2,13 +2,17 @@ import net from "node:net";
 import { join } from "node:path";
 import { onTestFinished } from "vitest";
 import { decodeCall, type CallHead } from "../../dispatcher/call-frame.ts";
-import type { ExecHandler, ExecRequest } from "../../dispatcher/exec-call.ts";
+import type { ExecRequest, OrderTaker } from "../../dispatcher/exec-call.ts";
 import type { FrameClient } from "../../dispatcher/frame-client.ts";
 import { FRAME, FrameReader, FrameWriter } from "../../dispatcher/frames.ts";
 import type { ForwardOrder, OrderReport } from "../../dispatcher/order.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import type { BodySink, BodySource, ResponseHead } from "../../policy/kernel/exchange.ts";
-import type { OutgoingCall, UpstreamFailure } from "../../policy/kernel/http1/types.ts";
+import type {
+  OutgoingCall,
+  UpstreamFailure,
+  AnswerHandler,
+} from "../../policy/kernel/http1/types.ts";
 import { tempDir } from "./exec-pool.ts";
 
 /** A frame as the server got it. */
@@ -127,7 +131,7 @@ export interface CallRecord {
 export function sendCall(
   client: FrameClient,
   path: string,
-  changes: Partial<ExecRequest> = {},
+  { takesOrders = false, ...changes }: Partial<ExecRequest> & { takesOrders?: boolean } = {},
   onData: (chunk: Buffer, sent: () => OutgoingCall) => boolean = () => true,
 ): CallRecord {
   const chunks: Buffer[] = [];
@@ -143,7 +147,7 @@ export function sendCall(
     over: over.promise,
   };
   let sent: OutgoingCall | null = null;
-  const handler: ExecHandler = {
+  const handler: AnswerHandler & OrderTaker = {
     interim: ({ status }) => void events.push(`interim ${status}`),
     head(head) {
       record.heads.push(head);
@@ -191,7 +195,7 @@ export function sendCall(
       body: null,
       awaitContinue: false,
       idleMs: 60_000,
-      takesOrders: false,
+      orders: takesOrders ? handler : null,
       ...changes,
     },
     handler,
