@@ -174,31 +174,37 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
     });
   }
 
-  async function run(
+  function run(
     call: Call,
     location: Location,
     script: LoadedScript,
     deployment: Deployment,
   ): Promise<void> {
-    const { directives } = script;
-    // Of their own: a post script may run when the call has let go of them.
-    const messages = { req: call.req, res: call.res };
-    if (directives.mode === "serverless" && directives.concurrent !== Infinity) {
-      const release = await slotsOf(deployment, script.file).take(call, directives.concurrent);
-      if (release === null) {
-        if (!call.isAnswered) {
-          call.refuse("OVERLOADED", "denied");
-        }
-        return;
-      }
-      try {
-        await runInSlot(call, messages, location, script, deployment);
-      } finally {
-        release();
+    const { mode, concurrent } = script.directives;
+    return mode === "serverless" && concurrent !== Infinity
+      ? takeTurn(call, concurrent, location, script, deployment)
+      : runNow(call, location, script, deployment);
+  }
+
+  async function takeTurn(
+    call: Call,
+    concurrent: number,
+    location: Location,
+    script: LoadedScript,
+    deployment: Deployment,
+  ): Promise<void> {
+    const release = await slotsOf(deployment, script.file).take(call, concurrent);
+    if (release === null) {
+      if (!call.isAnswered) {
+        call.refuse("OVERLOADED", "denied");
       }
       return;
     }
-    await runInSlot(call, messages, location, script, deployment);
+    try {
+      await runNow(call, location, script, deployment);
+    } finally {
+      release();
+    }
   }
 
   function slotsOf(deployment: Deployment, file: string): Slots {
@@ -215,15 +221,18 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
     return found;
   }
 
-  async function runInSlot(
+  async function runNow(
     call: Call,
-    messages: Messages,
     location: Location,
     script: LoadedScript,
     deployment: Deployment,
   ): Promise<void> {
     const { envelope } = call;
-    const bodyState = await receiveBody(call, messages.req, script);
+    // Of their own: a post script may run when the call has let go of them.
+    const messages = { req: call.req, res: call.res };
+    const received = receiveBody(call, messages.req, script);
+    // Each `await` costs a call what its shortest scripts cost: there is none where nothing is waited for.
+    const bodyState = received instanceof Promise ? await received : received;
     if (bodyState === null) {
       return;
     }
@@ -260,7 +269,8 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
     mainResult?: unknown,
   ): Promise<unknown> {
     const { shared } = deployment;
-    const { value } = await script.run({ req, res, metadata, shared, mainResult });
+    const ran = script.run({ req, res, metadata, shared, mainResult });
+    const { value } = ran instanceof Promise ? await ran : ran;
     if (script.directives.awaitPromises || !isThenable(value)) {
       return await value;
     }
@@ -271,33 +281,39 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
   }
 
   /** Buffers what is to be buffered. Null when the call ended over it. */
-  async function receiveBody(
+  function receiveBody(
     call: Call,
     req: HostRequest,
     script: LoadedScript,
-  ): Promise<BodyState | null> {
-    const { envelope } = call;
+  ): BodyState | null | Promise<BodyState | null> {
     const isRaw = script.directives.rawBody;
     const hasBody = isBodyAnnounced(req);
     const isNeverRead = req.method === "GET" || req.method === "HEAD";
+    const state = { isExpected: hasBody && !isNeverRead, isRaw, isTaken: false };
     if (hasBody && isNeverRead) {
       req.resume();
     } else if (hasBody && !isRaw) {
-      const bytes = await bufferBody(req, options.limits.maxBufferedBodyBytes);
-      if (bytes === null || call.isAnswered) {
-        return null; // the client left, or the deadline came first
-      }
-      if (bytes === "too-large") {
-        call.refuse("BODY_TOO_LARGE", "denied");
-        return null;
-      }
-      presentBody(req, bytes);
-      if (envelope.kind === "ordinary" && isMalformedJson(req, bytes)) {
-        call.refuse("BAD_REQUEST", "denied");
-        return null;
-      }
+      return receiveWhole(call, req).then((isThere) => (isThere ? state : null));
     }
-    return { isExpected: hasBody && !isNeverRead, isRaw, isTaken: false };
+    return state;
+  }
+
+  /** False when the call ended over its body. */
+  async function receiveWhole(call: Call, req: HostRequest): Promise<boolean> {
+    const bytes = await bufferBody(req, options.limits.maxBufferedBodyBytes);
+    if (bytes === null || call.isAnswered) {
+      return false; // the client left, or the deadline came first
+    }
+    if (bytes === "too-large") {
+      call.refuse("BODY_TOO_LARGE", "denied");
+      return false;
+    }
+    presentBody(req, bytes);
+    if (call.envelope.kind === "ordinary" && isMalformedJson(req, bytes)) {
+      call.refuse("BAD_REQUEST", "denied");
+      return false;
+    }
+    return true;
   }
 
   function toHook(

@@ -51,8 +51,11 @@ export interface LoadedScript extends ModuleOwner {
    * again under the same stamp, so its text is compared once more after that tick.
    */
   isSettled(now: number): boolean;
-  /** Runs it once; what a module shape evaluates at load time is evaluated at its first run. */
-  run(args: ScriptArguments): Promise<ScriptResult>;
+  /**
+   * Runs it once; what a module shape evaluates at load time is evaluated at its first run, and only that is waited for.
+   * May throw what the script throws.
+   */
+  run(args: ScriptArguments): ScriptResult | Promise<ScriptResult>;
 }
 
 /** More than a tick of any file system's clock. */
@@ -145,10 +148,9 @@ function makeRunner(
   const isBody = parsed.shape === "body";
   const instantiate = compileFunction(parsed, owner, name, modules, scope, isBody);
   if (isBody) {
-    return ({ req, res, metadata, shared, mainResult }) =>
-      Promise.resolve({
-        value: instantiate({ exports: {} })(req, res, metadata, shared, mainResult),
-      });
+    return ({ req, res, metadata, shared, mainResult }) => ({
+      value: instantiate({ exports: {} })(req, res, metadata, shared, mainResult),
+    });
   }
   return oncePerVersion(isFresh, async () => {
     const module = { exports: {} as unknown };
@@ -161,22 +163,25 @@ function makeRunner(
 function oncePerVersion(isFresh: boolean, evaluate: () => Promise<Handler>): LoadedScript["run"] {
   let evaluation: Promise<Handler> | null = null;
   let handler: Handler | null = null;
-  return async ({ req, res, metadata, shared }) => {
-    // A post file in module form finds the main result as `metadata.mainResult`.
-    const call = (found: Handler): ScriptResult => ({ value: found(req, res, metadata, shared) });
+  // A post file in module form finds the main result as `metadata.mainResult`.
+  const call = (found: Handler, { req, res, metadata, shared }: ScriptArguments): ScriptResult => ({
+    value: found(req, res, metadata, shared),
+  });
+  const first = async (args: ScriptArguments): Promise<ScriptResult> => {
+    evaluation ??= evaluate();
+    try {
+      handler = await evaluation;
+    } catch (error) {
+      evaluation = null;
+      throw error;
+    }
+    return call(handler, args);
+  };
+  return (args) => {
     if (isFresh) {
-      return call(await evaluate());
+      return evaluate().then((found) => call(found, args));
     }
-    if (handler === null) {
-      evaluation ??= evaluate();
-      try {
-        handler = await evaluation;
-      } catch (error) {
-        evaluation = null;
-        throw error;
-      }
-    }
-    return call(handler);
+    return handler === null ? first(args) : call(handler, args);
   };
 }
 
