@@ -1,5 +1,6 @@
 import type { Clock } from "../policy/kernel/clock.ts";
-import type { BodySource, FieldLines, ResponseHead } from "../policy/kernel/exchange.ts";
+import type { BodySource, Exchange, FieldLines, ResponseHead } from "../policy/kernel/exchange.ts";
+import { sweepHopByHop } from "../policy/kernel/fields.ts";
 import {
   UpstreamFailure,
   type Http1Client,
@@ -7,7 +8,6 @@ import {
   type OutgoingRequest,
 } from "../policy/kernel/http1/types.ts";
 import { type Envelope, withoutDepth } from "./envelope.ts";
-import type { Exchange } from "../policy/kernel/exchange.ts";
 import type { ForwardOrder } from "./order.ts";
 
 /** The edge's own way to services. */
@@ -55,7 +55,8 @@ export function forwardOrder(
         origin: { kind: "tcp", host, port },
         method: exchange.head.method,
         target: order.target,
-        fields: order.fields ?? withoutDepth(fields),
+        // The worker is not trusted with framing: the connection is one that other requests use.
+        fields: order.fields === null ? withoutDepth(fields) : sweepHopByHop(order.fields),
         body,
         limits: limits(),
       },
