@@ -162,6 +162,27 @@ describe("encodeCall() and decodeCall()", () => {
     },
   );
 
+  test.each([
+    "clientAddress",
+    "subdomain",
+    "execId",
+    "auditId",
+    "method",
+    "service",
+    "upstreamHost",
+    "upstreamToken",
+  ] as const)("refuse an envelope whose %s would change the frame", (member) => {
+    fc.assert(
+      fc.property(hook, unsendable, (envelope, text) => {
+        const broken = { ...envelope, [member]: text };
+        expect(() => encodeCall(broken, "GET", "/", ["Host", "a"], undefined, true)).toThrow(
+          TypeError,
+        );
+      }),
+      runs,
+    );
+  });
+
   test("carry any path and script path as one line each", () => {
     fc.assert(
       fc.property(hook, unsendable, unsendable, (envelope, odd, script) => {
