@@ -74,7 +74,7 @@ export async function createExecHost(
       store.logs(id, lines, dropped);
       echo.lines(id, lines);
     },
-    executions: (id, entries) => store.executions(id, entries),
+    executions: (id, entries, dropped) => store.executions(id, entries, dropped),
     output: (id, line) => store.output(id, line),
   };
   const scripts = await createExecPool(

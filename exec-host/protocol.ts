@@ -1,3 +1,11 @@
+import {
+  decodeExecutions,
+  isCount,
+  isList,
+  MAX_BATCH,
+  type ExecutionsMessage,
+} from "./execution-records.ts";
+
 /**
  * Messages between an exec host process (parent) and the worker that runs one container's scripts.
  *
@@ -10,16 +18,13 @@
  * `ping` is answered by `pong` at once from the main loop; `logs`, `executions` and `ended` may come at any
  * time. When the channel closes the worker exits: its parent is gone.
  */
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 
 /** File descriptor of the channel in the worker. */
 export const CHANNEL_FD = 3;
 
 /** Longest line either side accepts, in bytes without its newline. The receiver ends a peer that sends more. */
 const MAX_MESSAGE_BYTES = 262_144;
-
-/** Most entries of one `logs` or `executions` message. */
-export const MAX_BATCH = 200;
 
 /** Longest log text, in UTF-16 units; a longer one is cut by the sender and again by the receiver. */
 export const MAX_LOG_TEXT = 8192;
@@ -113,30 +118,6 @@ export interface LogsMessage {
   readonly dropped: number;
 }
 
-/** One finished request, for counters and the access log. */
-export interface ExecutionRecord {
-  readonly executionId: string;
-  readonly auditId: string | null;
-  readonly kind: "hook" | "ordinary";
-  readonly subdomain: string;
-  readonly execId: string;
-  readonly script: string;
-  readonly method: string;
-  /** Without query. */
-  readonly path: string;
-  /** 0 when the answer was cut before a head. */
-  readonly status: number;
-  readonly outcome: string;
-  readonly startedAt: number;
-  readonly durationMs: number;
-}
-
-/** Calls that ended since the last such message. */
-export interface ExecutionsMessage {
-  readonly type: "executions";
-  readonly entries: readonly ExecutionRecord[];
-}
-
 /** How a hook dispatch ended whose answer was cut after its head: the head could not tell. */
 export interface EndedMessage {
   readonly type: "ended";
@@ -153,8 +134,11 @@ export type WorkerMessage =
   | ExecutionsMessage
   | EndedMessage;
 
+/** Those that are written as they are; finished calls have an encoder of their own. */
+export type PlainWorkerMessage = Exclude<WorkerMessage, ExecutionsMessage>;
+
 /** A message as the line to write. */
-export function encodeMessage(message: ParentMessage | WorkerMessage): string {
+export function encodeMessage(message: ParentMessage | PlainWorkerMessage): string {
   return `${JSON.stringify(message)}\n`;
 }
 
@@ -181,10 +165,8 @@ export function decodeWorkerMessage(line: string): WorkerMessage | null {
         ? null
         : { type: "logs", lines, dropped: isCount(value["dropped"]) ? value["dropped"] : 0 };
     }
-    case "executions": {
-      const entries = decodeList(value["entries"], decodeExecution);
-      return entries === null ? null : { type: "executions", entries };
-    }
+    case "executions":
+      return decodeExecutions(value);
     case "ended":
       return {
         type: "ended",
@@ -290,36 +272,15 @@ function decodeLogLine(value: Record<string, unknown>): LogLine | null {
   };
 }
 
-function decodeExecution(value: Record<string, unknown>): ExecutionRecord | null {
-  const { status, startedAt, durationMs, kind } = value;
-  if (!isCount(status) || !isCount(startedAt) || !isCount(durationMs)) {
-    return null;
-  }
-  return {
-    executionId: text(value["executionId"], 64),
-    auditId: auditId(value["auditId"]),
-    kind: kind === "hook" ? "hook" : "ordinary",
-    subdomain: text(value["subdomain"], 64),
-    execId: text(value["execId"], 64),
-    script: text(value["script"], 512),
-    method: text(value["method"], 64),
-    path: text(value["path"], 4096),
-    status,
-    outcome: text(value["outcome"], 32),
-    startedAt,
-    durationMs,
-  };
-}
-
 function decodeList<T>(
   value: unknown,
   decode: (entry: Record<string, unknown>) => T | null,
 ): T[] | null {
-  if (!Array.isArray(value) || value.length > MAX_BATCH) {
+  if (!isList(value, MAX_BATCH)) {
     return null;
   }
   const list: T[] = [];
-  for (const entry of value as unknown[]) {
+  for (const entry of value) {
     const decoded = isRecord(entry) ? decode(entry) : null;
     if (decoded === null) {
       return null;
@@ -340,11 +301,6 @@ function parseObject(line: string): Record<string, unknown> | null {
 
 function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-/** Finite and not negative; fractions are fine (durations). */
-function isCount(value: unknown): value is number {
-  return typeof value === "number" && Number.isFinite(value) && value >= 0;
 }
 
 function text(value: unknown, max: number): string {

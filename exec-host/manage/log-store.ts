@@ -3,7 +3,9 @@ import { appendFile, readdir, rename, stat, unlink } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import type { Log } from "../../policy/kernel/log.ts";
-import type { ExecutionRecord, LogLine } from "../protocol.ts";
+import { LOG_ALLOWANCE, lineBytes, type ExecutionRecord } from "../execution-records.ts";
+import type { LogLine } from "../protocol.ts";
+import { createAccessFormatter, formatLogLine, formatOutput } from "./log-lines.ts";
 
 /**
  * Logs of one container's scripts on disk (exec-host.md 6), written by the process that owns the workers:
@@ -12,7 +14,8 @@ import type { ExecutionRecord, LogLine } from "../protocol.ts";
  */
 export interface LogStore {
   logs(containerId: string, lines: readonly LogLine[], dropped: number): void;
-  executions(containerId: string, entries: readonly ExecutionRecord[]): void;
+  /** @param dropped calls that the worker did not describe. */
+  executions(containerId: string, entries: readonly ExecutionRecord[], dropped: number): void;
   output(containerId: string, line: string): void;
   /** Writes what is waiting, and stops. */
   close(): Promise<void>;
@@ -33,19 +36,20 @@ export const DEFAULT_LOG_OPTIONS: LogStoreOptions = {
   maxFileBytes: 8_388_608,
   maxTotalBytes: 268_435_456,
   maxAgeMs: 7 * 86_400_000,
-  bytesPerSecond: 1_048_576,
-  burstBytes: 4_194_304,
+  ...LOG_ALLOWANCE,
 };
 
 const FLUSH_MS = 100;
 const SWEEP_MS = 3_600_000;
+/** About what a line has around its text. */
+const LINE_FRAME_BYTES = 100;
 /** Put-aside files carry the time of their end in the name: `scripts.1767225600000.log`. */
 const ROTATED = /^([a-z]+)\.(\d{10,16})\.log$/;
 
 interface Journal {
   readonly path: string;
-  waiting: string[];
-  bytes: number;
+  /** Whole lines, encoded. */
+  waiting: Buffer[];
 }
 
 interface ContainerLogs {
@@ -85,7 +89,6 @@ export function createLogStore(
       const journal = (name: string): Journal => ({
         path: join(folder, name),
         waiting: [],
-        bytes: 0,
       });
       logs = {
         folder,
@@ -116,15 +119,18 @@ export function createLogStore(
     }
   };
 
-  const put = (logs: ContainerLogs, journal: Journal, line: string): void => {
-    const size = Buffer.byteLength(line) + 1;
-    if (logs.tokens < size) {
-      logs.dropped++;
-      return;
+  /** Takes whole lines that room was found for; where they are longer than they seemed, later ones lack it. */
+  const put = (logs: ContainerLogs, journal: Journal, lines: string): void => {
+    logs.tokens -= add(journal, lines);
+  };
+
+  /** Asked before a line is made, so that a flood costs no more than being counted. */
+  const hasRoom = (logs: ContainerLogs, bytes: number): boolean => {
+    if (logs.tokens >= bytes) {
+      return true;
     }
-    logs.tokens -= size;
-    journal.waiting.push(line);
-    journal.bytes += size;
+    logs.dropped++;
+    return false;
   };
 
   const tick = (): void => {
@@ -153,9 +159,7 @@ export function createLogStore(
           msg: `${logs.dropped} log lines were dropped: more than may be kept`,
         };
         logs.dropped = 0;
-        const text = formatLine(line);
-        logs.scripts.waiting.push(text);
-        logs.scripts.bytes += text.length + 1;
+        add(logs.scripts, `${formatLogLine(line)}\n`);
       }
       try {
         for (const journal of [logs.scripts, logs.access, logs.worker]) {
@@ -174,10 +178,9 @@ export function createLogStore(
     if (journal.waiting.length === 0) {
       return;
     }
-    const text = `${journal.waiting.join("\n")}\n`;
+    const bytes = Buffer.concat(journal.waiting);
     journal.waiting = [];
-    journal.bytes = 0;
-    await appendFile(journal.path, text, { mode: 0o640 });
+    await appendFile(journal.path, bytes, { mode: 0o640 });
     if (group !== null) {
       chownSync(journal.path, -1, group);
     }
@@ -227,18 +230,35 @@ export function createLogStore(
       const logs = open(containerId);
       logs.dropped += dropped;
       for (const line of lines) {
-        put(logs, logs.scripts, formatLine(line));
+        if (hasRoom(logs, line.msg.length + line.script.length + LINE_FRAME_BYTES)) {
+          put(logs, logs.scripts, `${formatLogLine(line)}\n`);
+        }
       }
     },
-    executions(containerId, entries) {
+    executions(containerId, entries, dropped) {
       const logs = open(containerId);
+      logs.dropped += dropped;
+      const format = createAccessFormatter();
+      let room = logs.tokens;
+      let lines = "";
       for (const entry of entries) {
-        put(logs, logs.access, formatExecution(entry));
+        const bytes = lineBytes(entry);
+        if (bytes > room) {
+          logs.dropped++;
+        } else {
+          room -= bytes;
+          lines += `${format(entry)}\n`;
+        }
+      }
+      if (lines !== "") {
+        put(logs, logs.access, lines);
       }
     },
     output(containerId, line) {
       const logs = open(containerId);
-      put(logs, logs.worker, JSON.stringify({ ts: toTime(clock.now()), msg: line }));
+      if (hasRoom(logs, line.length + LINE_FRAME_BYTES)) {
+        put(logs, logs.worker, `${formatOutput(clock.now(), line)}\n`);
+      }
     },
     async close() {
       ticker.cancel();
@@ -248,36 +268,16 @@ export function createLogStore(
   };
 }
 
-/** Member by member: copying all but one costs more than writing them down, and there is a line for every call. */
-function formatExecution(entry: ExecutionRecord): string {
-  return JSON.stringify({
-    ts: toTime(entry.startedAt),
-    executionId: entry.executionId,
-    auditId: entry.auditId,
-    kind: entry.kind,
-    subdomain: entry.subdomain,
-    execId: entry.execId,
-    script: entry.script,
-    method: entry.method,
-    path: entry.path,
-    status: entry.status,
-    outcome: entry.outcome,
-    durationMs: entry.durationMs,
-  });
+/** Returns the bytes that were added. */
+function add(journal: Journal, lines: string): number {
+  const bytes = Buffer.from(withoutBreaks(lines));
+  journal.waiting.push(bytes);
+  return bytes.length;
 }
 
-function formatLine({ ts, auditId, ...line }: LogLine): string {
-  return JSON.stringify({
-    ts: toTime(ts),
-    level: line.level,
-    executionId: line.executionId,
-    script: line.script,
-    ...(auditId === null ? {} : { auditId }),
-    msg: line.msg,
-  });
-}
-
-/** RFC 3339; a worker's clock is its own business, so an impossible time is the epoch rather than an exception. */
-function toTime(ms: number): string {
-  return new Date(Math.abs(ms) <= 8.64e15 ? ms : 0).toISOString();
+/** Readers of lines also break them at two marks that JSON leaves as they are. */
+function withoutBreaks(lines: string): string {
+  return lines.includes("\u2028") || lines.includes("\u2029")
+    ? lines.replaceAll("\u2028", "\\u2028").replaceAll("\u2029", "\\u2029")
+    : lines;
 }

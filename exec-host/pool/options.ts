@@ -1,11 +1,13 @@
-import type { ExecutionRecord, LogLine, WorkerLimits } from "../protocol.ts";
+import type { ExecutionRecord } from "../execution-records.ts";
+import type { LogLine, WorkerLimits } from "../protocol.ts";
 import type { Confinement } from "./confinement.ts";
 import type { ChildRole } from "./program.ts";
 
 /** Where reports of workers go; calls must not block. */
 export interface ReportSink {
   logs(containerId: string, lines: readonly LogLine[], dropped: number): void;
-  executions(containerId: string, entries: readonly ExecutionRecord[]): void;
+  /** @param dropped calls that the worker did not describe. */
+  executions(containerId: string, entries: readonly ExecutionRecord[], dropped: number): void;
   /** A line that the process wrote to its own output, not through a script's console. */
   output(containerId: string, line: string): void;
 }

@@ -26,6 +26,7 @@ const PARTS = [
   "exec-host/manage",
   "exec-host/scripts",
   "exec-host/protocol.ts",
+  "exec-host/execution-records.ts",
   "policy/kernel",
   "dispatcher",
 ];

@@ -174,7 +174,7 @@ export function createSlot(deps: SlotDeps, id: string, initial: ExecContainer): 
         if (message.type === "logs") {
           deps.reports?.logs(id, message.lines, message.dropped);
         } else if (message.type === "executions") {
-          deps.reports?.executions(id, message.entries);
+          deps.reports?.executions(id, message.entries, message.dropped);
         } else if (message.type === "ended") {
           noteEnded(message.auditId, message.outcome);
         }

@@ -5,13 +5,17 @@ import {
   decodeParentMessage,
   encodeMessage,
   type ParentMessage,
-  type WorkerMessage,
+  type PlainWorkerMessage,
 } from "../protocol.ts";
 
 /** The private line to the parent process. */
 export interface Channel {
   /** Returns false when the parent reads slower than we write; `send` still queues. */
-  send(message: WorkerMessage): boolean;
+  send(message: PlainWorkerMessage): boolean;
+  /** Sends a line that is encoded already, its end included. */
+  sendLine(line: string): void;
+  /** What was sent and the parent did not take so far, in characters. */
+  readonly waiting: number;
   /** Runs `then` once all that was sent is on its way. */
   flush(then: () => void): void;
 }
@@ -41,6 +45,10 @@ export function openChannel(handlers: {
   socket.on("close", () => handlers.closed());
   return {
     send: (message) => socket.write(encodeMessage(message)),
+    sendLine: (line) => void socket.write(line),
+    get waiting() {
+      return socket.writableLength;
+    },
     flush: (then) => {
       socket.write("", () => then());
     },

@@ -43,7 +43,7 @@ const channel = openChannel({
   },
   closed: () => process.exit(0),
 });
-const journal = createJournal(clock, (message) => channel.send(message));
+const journal = createJournal(clock, channel);
 
 function start(message: StartMessage): void {
   try {

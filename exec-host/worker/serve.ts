@@ -46,22 +46,23 @@ export function createServer(deps: ServeDeps): Server {
   }
 
   function record(call: Call): void {
-    const { envelope } = call;
-    const outcome = call.outcome;
-    journal.executed({
+    const { envelope, outcome } = call;
+    journal.executed(() => ({
       executionId: call.executionId,
       auditId: call.auditId,
-      kind: envelope.kind,
-      subdomain: envelope.subdomain ?? DEFAULT_SUBDOMAIN,
-      execId: envelope.execId ?? DEFAULT_EXEC_ID,
-      script: call.script,
-      method: call.req.method ?? "",
-      path: pathOf(call.req.url ?? ""),
-      status: call.status,
-      outcome,
+      path: pathOf(asText(call.req.url)),
       startedAt: call.startedAt,
       durationMs: clock.monotonic() - call.started,
-    });
+      labels: {
+        kind: envelope.kind,
+        subdomain: envelope.subdomain ?? DEFAULT_SUBDOMAIN,
+        execId: envelope.execId ?? DEFAULT_EXEC_ID,
+        script: call.script,
+        method: asText(call.req.method),
+        status: call.status,
+        outcome,
+      },
+    }));
     if (envelope.kind === "hook" && call.headOutcome !== null && outcome !== call.headOutcome) {
       journal.ended({ type: "ended", auditId: envelope.auditId, outcome });
     }
@@ -76,6 +77,11 @@ export function createServer(deps: ServeDeps): Server {
 }
 
 function ignore(): void {}
+
+/** A script may have put anything there. */
+function asText(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
 
 function pathOf(url: string): string {
   const at = url.indexOf("?");

@@ -1,22 +1,22 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { MAX_BATCH } from "../../exec-host/execution-records.ts";
 import {
   createLineReader,
   decodeParentMessage,
   decodeWorkerMessage,
   encodeMessage,
   LOG_LEVELS,
-  MAX_BATCH,
   MAX_LOG_TEXT,
+  type PlainWorkerMessage,
   type StartMessage,
-  type WorkerMessage,
 } from "../../exec-host/protocol.ts";
 
 const count = fc.nat();
 const text = (maxLength: number) => fc.string({ maxLength });
 const auditId = fc.option(fc.uuid());
 
-const workerMessage: fc.Arbitrary<WorkerMessage> = fc.oneof(
+const workerMessage: fc.Arbitrary<PlainWorkerMessage> = fc.oneof(
   fc.record({ type: fc.constant("ready" as const), version: count }),
   fc.record({ type: fc.constant("failed" as const), message: text(200) }),
   fc.record({

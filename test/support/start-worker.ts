@@ -6,13 +6,13 @@ import { dirname, join } from "node:path";
 import type { Duplex, Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
 import type { Envelope, HookEnvelope } from "../../dispatcher/envelope.ts";
+import type { ExecutionRecord } from "../../exec-host/execution-records.ts";
 import {
   createLineReader,
   decodeWorkerMessage,
   encodeMessage,
   PROTOCOL_VERSION,
   type EndedMessage,
-  type ExecutionRecord,
   type LogLine,
   type WorkerLimits,
 } from "../../exec-host/protocol.ts";

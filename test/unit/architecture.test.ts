@@ -51,7 +51,7 @@ const RULES: readonly Rule[] = [
     allow: [
       /^exec-host\/worker\//,
       /^exec-host\/scripts\//,
-      /^exec-host\/protocol\.ts$/,
+      /^exec-host\/(protocol|execution-records)\.ts$/,
       /^dispatcher\/(envelope|frames|call-frame|call-table|order)\.ts$/,
       /^policy\/kernel\/(fields|target|exchange|clock|ids|errors|http1\/.*)\.ts$/,
     ],

@@ -7,6 +7,7 @@ import {
   type LogStoreOptions,
 } from "../../exec-host/manage/log-store.ts";
 import { createTail, isLogName, listLogs, pickLines } from "../../exec-host/manage/log-files.ts";
+import { lineBytes, type ExecutionRecord } from "../../exec-host/execution-records.ts";
 import type { LogLine } from "../../exec-host/protocol.ts";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
@@ -19,6 +20,24 @@ const line = (msg: string): LogLine => ({
   script: "default/1/a.js",
   auditId: null,
   msg,
+});
+
+const record = (changes: Partial<ExecutionRecord>): ExecutionRecord => ({
+  executionId: "e1",
+  auditId: "id",
+  path: "/x",
+  startedAt: 1_767_225_600_000,
+  durationMs: 3,
+  labels: {
+    kind: "hook",
+    subdomain: "default",
+    execId: "1",
+    script: "default/1/a.js",
+    method: "GET",
+    status: 200,
+    outcome: "answered",
+  },
+  ...changes,
 });
 
 async function setUp(changes: Partial<LogStoreOptions> = {}) {
@@ -35,22 +54,11 @@ test("createLogStore() writes JSON lines, requests and process output to files o
   const { store, folder } = await setUp();
   store.logs("a", [line("one"), { ...line("two"), auditId: "id", ts: 9e18 }], 0);
   store.output("a", "raw");
-  store.executions("a", [
-    {
-      executionId: "e1",
-      auditId: "id",
-      kind: "hook",
-      subdomain: "default",
-      execId: "1",
-      script: "default/1/a.js",
-      method: "GET",
-      path: "/x",
-      status: 200,
-      outcome: "answered",
-      startedAt: 1_767_225_600_000,
-      durationMs: 3,
-    },
-  ]);
+  store.executions(
+    "a",
+    [record({}), record({ auditId: null, path: "/\u2028", durationMs: 0.25 })],
+    0,
+  );
   await store.close();
   const scripts = (await readFile(join(folder, "scripts.log"), "utf8")).trim().split("\n");
   expect(JSON.parse(scripts[0] ?? "")).toEqual({
@@ -61,7 +69,27 @@ test("createLogStore() writes JSON lines, requests and process output to files o
     msg: "one",
   });
   expect(JSON.parse(scripts[1] ?? "")).toMatchObject({ auditId: "id", msg: "two" });
-  expect(await readFile(join(folder, "access/access.log"), "utf8")).toContain('"status":200');
+  const access = await pickLines(folder, ["access/access.log"], () => true, 10, true);
+  expect(JSON.parse(access[0] ?? "")).toEqual({
+    ts: "2026-01-01T00:00:00.000Z",
+    executionId: "e1",
+    auditId: "id",
+    kind: "hook",
+    subdomain: "default",
+    execId: "1",
+    script: "default/1/a.js",
+    method: "GET",
+    path: "/x",
+    status: 200,
+    outcome: "answered",
+    durationMs: 3,
+  });
+  expect(access.length).toBe(2);
+  expect(JSON.parse(access[1] ?? "")).toMatchObject({
+    auditId: null,
+    path: "/\u2028",
+    durationMs: 0.25,
+  });
   expect(await readFile(join(folder, "worker.log"), "utf8")).toContain('"msg":"raw"');
   expect((await listLogs(folder)).map((file) => file.name).sort()).toEqual([
     "access/access.log",
@@ -83,6 +111,24 @@ test("createLogStore() drops what exceeds a container's allowance and says how m
   expect(text.length).toBeLessThan(1300);
   const kept = text.split("\n").filter((entry) => entry.includes('"line ')).length;
   expect(text).toContain(`${107 - kept} log lines were dropped`);
+});
+
+test("createLogStore() keeps the calls that fit the allowance, and says how many do not", async () => {
+  const { store, folder } = await setUp({ burstBytes: 2000, bytesPerSecond: 1 });
+  const calls = Array.from({ length: 100 }, (_, i) => record({ path: `/${i}` }));
+  store.executions("a", calls, 5);
+  store.executions("b", calls.slice(0, 1), 0);
+  await store.close();
+  const access = await readFile(join(folder, "access/access.log"), "utf8");
+  const kept = access.trimEnd().split("\n");
+  expect(kept.length).toBeGreaterThan(4);
+  expect(access.length).toBeLessThan(2200);
+  expect(kept.map((entry) => (JSON.parse(entry) as { path: string }).path)).toEqual(
+    kept.map((_, i) => `/${i}`),
+  );
+  expect(Math.abs((kept[0] ?? "").length - lineBytes(calls[0]!))).toBeLessThan(20);
+  const scripts = await readFile(join(folder, "scripts.log"), "utf8");
+  expect(scripts).toContain(`${105 - kept.length} log lines were dropped`);
 });
 
 test("createLogStore() puts long files aside, and removes the oldest and the too old", async () => {
