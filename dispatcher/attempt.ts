@@ -1,14 +1,19 @@
 import type { Clock, Timer } from "../policy/kernel/clock.ts";
 import type { BodySource, Exchange, FieldLines, ResponseHead } from "../policy/kernel/exchange.ts";
 import { fieldValue, sweepResponse } from "../policy/kernel/fields.ts";
-import type { OutgoingCall, UpstreamFailure } from "../policy/kernel/http1/types.ts";
+import type { UpstreamFailure } from "../policy/kernel/http1/types.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import { Relay, type RelayEnd, type RelayEvents } from "../policy/kernel/relay.ts";
 import { OUTCOME_FIELD, parseOutcome, type Envelope, type ExecEndpoint } from "./envelope.ts";
 import type { ExecHostClient, OrderTaker } from "./exec-call.ts";
 import type { ExecTargets } from "./exec-target.ts";
-import { forwardOrder, type OrderClient, type OrderHandler } from "./forward-order.ts";
-import type { ForwardOrder, OrderReport } from "./order.ts";
+import {
+  forwardOrder,
+  type OrderClient,
+  type OrderedCall,
+  type OrderHandler,
+} from "./forward-order.ts";
+import type { ForwardOrder, OrderReport, RunningOrder } from "./order.ts";
 
 /** What the host itself says of a dispatch. */
 export type Said = NonNullable<ReturnType<typeof parseOutcome>>;
@@ -83,7 +88,7 @@ class Attempt implements RelayEvents, OrderTaker {
   #status = 0;
   #said: Said | null = null;
   /** What the host had forwarded, while it runs. */
-  #order: OutgoingCall | null = null;
+  #order: OrderedCall | null = null;
   #isOrderAnswered = false;
   #brokeOff = false;
 
@@ -164,7 +169,7 @@ class Attempt implements RelayEvents, OrderTaker {
     });
   }
 
-  forward(order: ForwardOrder, report: OrderReport): OutgoingCall {
+  forward(order: ForwardOrder, report: OrderReport): RunningOrder {
     const { orders, clock } = this.#parts;
     const handler = this.#orderHandler(order, report);
     this.#order = forwardOrder(orders!, clock, this.#request, this.#body, order, handler);
@@ -187,7 +192,7 @@ class Attempt implements RelayEvents, OrderTaker {
         relay.end([]); // as a script's own answer: without trailers
       },
       fail: (failure: UpstreamFailure) => {
-        report.failed(failure.kind, failure.message);
+        report.failed(failure);
         if (this.#isOrderAnswered || failure.kind === "body") {
           this.#brokeOff = this.#isOrderAnswered;
           relay.fail(failure);

@@ -1,7 +1,7 @@
 import type { BodySource, FieldLines } from "../policy/kernel/exchange.ts";
 import type { AnswerHandler, OutgoingCall } from "../policy/kernel/http1/types.ts";
 import type { Envelope, ExecEndpoint } from "./envelope.ts";
-import type { ForwardOrder, OrderReport } from "./order.ts";
+import type { ForwardOrder, OrderReport, RunningOrder } from "./order.ts";
 
 /** One call of a script. */
 export interface ExecRequest {
@@ -26,7 +26,7 @@ export interface OrderTaker {
    * At most once per request, whose body was not touched: sends it, relays what comes and reports how it fares. The returned
    * call is given up when the host takes the order back; an answer or a failure then follows.
    */
-  forward(order: ForwardOrder, report: OrderReport): OutgoingCall;
+  forward(order: ForwardOrder, report: OrderReport): RunningOrder;
 }
 
 /** The way to an exec host; what is below it can change without the dispatcher noticing. */

@@ -1,14 +1,17 @@
+import { STATUS_CODES } from "node:http";
+import type { Duplex } from "node:stream";
 import type { Clock } from "../policy/kernel/clock.ts";
 import type { BodySource, Exchange, FieldLines, ResponseHead } from "../policy/kernel/exchange.ts";
-import { sweepHopByHop } from "../policy/kernel/fields.ts";
+import { fieldValue, sweepHopByHop, sweepResponse } from "../policy/kernel/fields.ts";
 import {
   UpstreamFailure,
+  type AnswerHandler,
   type Http1Client,
   type OutgoingCall,
   type OutgoingRequest,
 } from "../policy/kernel/http1/types.ts";
 import { type Envelope, withoutDepth } from "./envelope.ts";
-import type { ForwardOrder } from "./order.ts";
+import { mergeStaged, type ForwardOrder, type RunningOrder } from "./order.ts";
 
 /** The edge's own way to services. */
 export interface OrderClient {
@@ -43,44 +46,112 @@ export function forwardOrder(
   body: BodySource | null,
   order: ForwardOrder,
   handler: OrderHandler,
-): OutgoingCall {
-  const sentAt = clock.monotonic();
+): OrderedCall {
   if (envelope.kind !== "hook") {
     throw new TypeError("only hooks are forwarded");
   }
   const { upstreamHost: host, upstreamPort: port } = envelope;
+  const ordered = new OrderedCall(clock, order.staged, handler);
   try {
-    return client.send(
-      {
-        origin: { kind: "tcp", host, port },
-        method: exchange.head.method,
-        target: order.target,
-        // The worker is not trusted with framing: the connection is one that other requests use.
-        fields: order.fields === null ? withoutDepth(fields) : sweepHopByHop(order.fields),
-        body,
-        limits: limits(),
-      },
-      {
-        interim() {},
-        head: (head, length, isBodyless) =>
-          handler.head(head, length, isBodyless, clock.monotonic() - sentAt),
-        data: handler.data,
-        end: () => handler.end(),
-        tunnel(_head, stream) {
-          stream.destroy();
-          handler.fail(new UpstreamFailure("protocol", "the service switched protocols unasked"));
+    ordered.attach(
+      client.send(
+        {
+          origin: { kind: "tcp", host, port },
+          method: exchange.head.method,
+          target: order.target,
+          // The worker is not trusted with framing: the connection is one that other requests use.
+          fields: order.fields === null ? withoutDepth(fields) : sweepHopByHop(order.fields),
+          body,
+          limits: limits(),
         },
-        fail: (failure) => handler.fail(failure),
-      },
+        ordered,
+      ),
     );
   } catch (cause) {
     body?.cancel();
-    const failure = new UpstreamFailure(
-      "protocol",
-      "the request cannot be sent as one message",
-      cause,
-    );
-    setImmediate(() => handler.fail(failure)); // not before the caller holds the call
-    return { resume() {}, abort() {} };
+    const message = "the request cannot be sent as one message";
+    // Not before the caller holds the call.
+    setImmediate(() => ordered.fail(new UpstreamFailure("protocol", message, cause)));
   }
+  return ordered;
+}
+
+/** One ordered request on its way. */
+export class OrderedCall implements RunningOrder, AnswerHandler {
+  readonly #clock: Clock;
+  readonly #handler: OrderHandler;
+  readonly #sentAt: number;
+  #staged: FieldLines;
+  #call: OutgoingCall | null = null;
+  #isLeft = false;
+
+  constructor(clock: Clock, staged: FieldLines, handler: OrderHandler) {
+    this.#clock = clock;
+    this.#handler = handler;
+    this.#staged = staged;
+    this.#sentAt = clock.monotonic();
+  }
+
+  attach(call: OutgoingCall): void {
+    this.#call = call;
+  }
+
+  stage(fields: FieldLines): void {
+    this.#staged = fields;
+  }
+
+  leave(): void {
+    this.#isLeft = true;
+  }
+
+  resume(): void {
+    this.#call?.resume();
+  }
+
+  abort(): void {
+    this.#isLeft = true;
+    this.#call?.abort();
+  }
+
+  interim(): void {}
+
+  head(head: ResponseHead, length: number | null, isBodyless: boolean): void {
+    if (this.#isLeft) {
+      this.#call?.abort();
+      return;
+    }
+    const { status } = head;
+    const reason = head.reason || (STATUS_CODES[status] ?? "unknown"); // as Node's response would say
+    const fields = mergeStaged(this.#staged, sweepResponse(head.fields));
+    const ms = this.#clock.monotonic() - this.#sentAt;
+    const whole = isBodyless ? withLength(fields, head) : fields;
+    this.#handler.head({ status, reason, fields: whole }, length, isBodyless, ms);
+  }
+
+  data(chunk: Buffer): boolean {
+    return this.#isLeft || this.#handler.data(chunk);
+  }
+
+  end(): void {
+    if (!this.#isLeft) {
+      this.#handler.end();
+    }
+  }
+
+  tunnel(_head: ResponseHead, stream: Duplex): void {
+    stream.destroy();
+    this.fail(new UpstreamFailure("protocol", "the service switched protocols unasked"));
+  }
+
+  fail(failure: UpstreamFailure): void {
+    if (!this.#isLeft) {
+      this.#handler.fail(failure);
+    }
+  }
+}
+
+/** An answer without a body keeps the length of the one it stands for. */
+function withLength(fields: FieldLines, { fields: received }: ResponseHead): FieldLines {
+  const declared = fieldValue(received, "content-length");
+  return declared === undefined ? fields : [...fields, "Content-Length", declared];
 }

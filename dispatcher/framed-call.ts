@@ -7,7 +7,14 @@ import {
   type OutgoingCall,
 } from "../policy/kernel/http1/types.ts";
 import { MAX_ANSWER_HEAD_BYTES, type ExecRequest, type OrderTaker } from "./exec-call.ts";
-import { decodeOrder, encodeOrderFailure, encodeOrderHead, type ForwardOrder } from "./order.ts";
+import {
+  decodeOrder,
+  decodeStage,
+  encodeOrderFailure,
+  encodeOrderHead,
+  type ForwardOrder,
+  type RunningOrder,
+} from "./order.ts";
 import { ANSWER_WINDOW, FRAME, readNumber, type FrameWriter } from "./frames.ts";
 
 /** What a call needs of the connection that carries it. */
@@ -30,7 +37,9 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   readonly #idleMs: number;
   #orders: OrderTaker | null;
   /** The request that is forwarded in the script's place. */
-  #order: OutgoingCall | null = null;
+  #order: RunningOrder | null = null;
+  /** The body went to the service: the worker has to be told that it gets none. */
+  #isBodyOrdered = false;
   /** Its answer has begun: nothing can take its place any more. */
   #isOrderAnswered = false;
   readonly #parser = new AnswerParser(this);
@@ -71,6 +80,9 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
         return;
       case FRAME.order:
         this.#forward(decodeOrder(payload.toString("latin1")));
+        return;
+      case FRAME.stage:
+        this.#stage(decodeStage(payload.toString("latin1")));
         return;
       case FRAME.end:
         if (!this.#parser.finish()) {
@@ -120,6 +132,7 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
       this.#line.violated();
       return;
     }
+    this.#isBodyOrdered = this.#body !== null;
     this.#isSent = true; // the body goes to the service
     const { writer } = this.#line;
     this.#order = orders.forward(order, {
@@ -133,14 +146,15 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
           this.#settle();
         }
       },
-      failed: (kind, message) => {
+      failed: (failure) => {
         this.#order = null;
-        if (kind === "body") {
-          this.#give(FRAME.cancel); // the client broke off: there is nobody to answer
+        const isClients = failure.kind === "body"; // it broke off: there is nobody to answer
+        if (isClients) {
+          this.#give(FRAME.cancel);
         } else {
-          writer.text(FRAME.orderFailed, this.id, encodeOrderFailure(kind, message));
+          writer.text(FRAME.orderFailed, this.id, encodeOrderFailure(failure));
         }
-        if (this.#isOrderAnswered || kind === "body") {
+        if (this.#isOrderAnswered || isClients) {
           this.#settle();
         }
       },
@@ -150,15 +164,23 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
     }
   }
 
+  #stage(fields: FieldLines | null): void {
+    if (fields === null) {
+      this.#line.violated();
+    } else {
+      this.#order?.stage(fields);
+    }
+  }
+
   /** The worker speaks for itself again: false when that comes too late, and the client can only be cut off. */
   #takeBack(): boolean {
-    const order = this.#order;
-    this.#order = null;
-    order?.abort();
     if (this.#isOrderAnswered) {
       this.#cut();
+      return false;
     }
-    return !this.#isOrderAnswered;
+    this.#order?.leave(); // a request that was sent runs on, as one of the script's own would
+    this.#order = null;
+    return true;
   }
 
   #want(bytes: number | null): void {
@@ -179,7 +201,6 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   }
 
   #cut(): void {
-    this.#order?.abort();
     this.broken(new UpstreamFailure("reset", "the answer was cut"));
   }
 
@@ -201,7 +222,7 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
     if (this.#isOver) {
       return;
     }
-    if (!this.#isSent) {
+    if (!this.#isSent || this.#isBodyOrdered) {
       this.#give(FRAME.cancel); // an answer that came first makes the rest of the upload pointless
     }
     this.#settle();

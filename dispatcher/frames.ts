@@ -38,6 +38,8 @@ export const FRAME = {
   want: 19,
   /** Instead of an answer: forward the request, whose body was not asked for (`order.ts`). */
   order: 20,
+  /** What the script staged for the answer of its order since then. */
+  stage: 21,
 } as const;
 
 /** Length, call and type. */
@@ -201,6 +203,10 @@ export class FrameWriter {
       this.#timer = null;
     }
     this.onFlush?.();
+    this.#write();
+  };
+
+  #write(): void {
     const target = this.#target;
     const pieces = this.#pieces;
     const text = this.#text;
@@ -218,6 +224,10 @@ export class FrameWriter {
       this.#done = [];
     }
     const told = done.length === 0 ? undefined : (): void => done.forEach((each) => each());
+    if (text === "" && pieces.length === 0) {
+      told?.();
+      return;
+    }
     if (pieces.length === 0) {
       this.isFull = !target.write(text, "latin1", told);
       return;
@@ -229,12 +239,12 @@ export class FrameWriter {
     }
     this.isFull = !target.write(text, "latin1", told);
     target.uncork();
-  };
+  }
 
   #grew(bytes: number): void {
     this.#size += bytes + HEAD_BYTES;
     if (this.#size > FLUSH_BYTES) {
-      this.flush();
+      this.#write(); // in mid-turn: what waits for the turn's end goes on waiting
     } else {
       this.schedule();
     }

@@ -12,6 +12,7 @@ import { createAuditStore } from "../policy/store/audit-store.ts";
 import { createPolicyCache } from "../policy/store/cache.ts";
 import { createFileStore } from "../policy/store/file-store.ts";
 import { containerInfos } from "./config-views.ts";
+import { upstreamLimits } from "./config-views.ts";
 import type { Config, ListenAddress } from "./config.ts";
 import type { EmbeddedHosts } from "./hosts.ts";
 import { limitsInfo } from "./limits-info.ts";
@@ -70,6 +71,8 @@ export async function startEdge(
           maxBufferedBodyBytes,
           upstreamConnectMs,
           upstreamIdleMs,
+          // The same for a worker as for the edge, which forwards in its place.
+          maxHeaderBytes: upstreamLimits(initial).maxHeaderBytes,
         },
       },
     },

@@ -22,7 +22,11 @@ createServer((socket) => {
     }
     const target = decodeCall(payload.toString("latin1"))?.target ?? "";
     if (target.startsWith("/hooked")) {
-      writer.text(FRAME.order, call, encodeOrder({ target, fields: null, waitedMs: null }));
+      writer.text(
+        FRAME.order,
+        call,
+        encodeOrder({ target, fields: null, staged: [], waitedMs: null }),
+      );
     } else {
       writer.text(FRAME.answer, call, ANSWER);
     }

@@ -8,9 +8,8 @@ import {
   FrameWriter,
   readNumber,
 } from "../../dispatcher/frames.ts";
-import { decodeOrderFailure, decodeOrderHead, encodeOrder } from "../../dispatcher/order.ts";
+import { decodeOrderFailure, decodeOrderHead, encodeStage } from "../../dispatcher/order.ts";
 import type { Clock } from "../../policy/kernel/clock.ts";
-import { UpstreamFailure } from "../../policy/kernel/http1/types.ts";
 import { isForbidden, readFields } from "../../policy/kernel/http1/field-section.ts";
 import { withOneLook } from "../scripts/stamp.ts";
 import {
@@ -141,7 +140,7 @@ class Line implements CallLine {
         return;
       case FRAME.cancel:
         this.#open.remove(id);
-        if (open.socket.destroyed) {
+        if (!open.socket.writable) {
           open.req.destroy(); // answered, and the rest of the upload does not come
         } else {
           loseSocket(open.socket);
@@ -181,11 +180,12 @@ class Line implements CallLine {
           const order = decide();
           if (order !== null) {
             open.order = events;
-            this.writer.text(FRAME.order, id, encodeOrder(order));
+            this.writer.text(FRAME.order, id, order);
           }
         });
         this.writer.schedule();
       },
+      stage: (fields) => this.writer.text(FRAME.stage, id, encodeStage(fields)),
     };
   }
 
@@ -196,7 +196,7 @@ class Line implements CallLine {
       return;
     }
     endBody(open.req, trailers);
-    if (open.socket.destroyed) {
+    if (!open.socket.writable) {
       this.#open.remove(id);
     }
   }
@@ -211,7 +211,7 @@ class Line implements CallLine {
 
   #close(): void {
     for (const { socket, req } of this.#open.all()) {
-      if (socket.destroyed) {
+      if (!socket.writable) {
         req.destroy();
       } else {
         loseSocket(socket);
@@ -231,7 +231,6 @@ function tellOrder(open: Open, type: number, payload: string): void {
   if (type === FRAME.orderDone) {
     order?.done();
   } else {
-    const { kind, message } = decodeOrderFailure(payload);
-    order?.failed(new UpstreamFailure(kind, message));
+    order?.failed(decodeOrderFailure(payload));
   }
 }

@@ -26,8 +26,15 @@ export let drainSocket: (socket: CallSocket) => void;
 export let loseSocket: (socket: CallSocket) => void;
 /** The answer is complete and the response let go of the socket; `endsHere` where only that tells its end. */
 export let finishSocket: (socket: CallSocket, endsHere: boolean) => void;
-/** While the edge answers in the script's place, nothing that is written here counts, and the answer is not yet out. */
-export let lendSocket: (socket: CallSocket, isLent: boolean) => void;
+/**
+ * While the edge answers in the script's place: what is written before the answer's head takes the place back, which
+ * `takenBack` is told; behind the head it goes nowhere.
+ */
+export let lendSocket: (socket: CallSocket, takenBack: () => void) => void;
+/** The head of that answer is out. */
+export let noteHead: (socket: CallSocket) => void;
+/** The socket is the script's again. */
+export let returnSocket: (socket: CallSocket) => void;
 /** Whose body breaks off when the socket closes early, and who writes on when it takes more. */
 export let bindMessages: (socket: CallSocket, req: HostRequest, drained: () => void) => void;
 
@@ -58,6 +65,8 @@ export class CallSocket extends EventEmitter {
   #isEnding = false;
   #isFinished = false;
   #isLent = false;
+  #isHeadOut = false;
+  #takenBack: (() => void) | null = null;
   #request: HostRequest | null = null;
   #drained: () => void = () => {};
   #timer: NodeJS.Timeout | null = null;
@@ -67,8 +76,16 @@ export class CallSocket extends EventEmitter {
     drainSocket = (socket) => socket.#drain();
     loseSocket = (socket) => socket.#close(undefined, false);
     finishSocket = (socket, endsHere) => socket.#finish(endsHere);
-    lendSocket = (socket, isLent) => {
-      socket.#isLent = isLent;
+    lendSocket = (socket, takenBack) => {
+      socket.#takenBack = takenBack;
+      socket.#isLent = true;
+    };
+    noteHead = (socket) => {
+      socket.#isHeadOut = true;
+    };
+    returnSocket = (socket) => {
+      socket.#isLent = false;
+      socket.#takenBack = null;
     };
     bindMessages = (socket, req, drained) => {
       socket.#request = req;
@@ -131,11 +148,16 @@ export class CallSocket extends EventEmitter {
       }
       return false;
     }
-    if (this.#isLent) {
+    if (this.#isLent && this.#isHeadOut) {
       if (done !== undefined) {
-        process.nextTick(done);
+        this.#line.writer.after(done);
       }
       return true;
+    }
+    if (this.#isLent) {
+      const takenBack = this.#takenBack;
+      returnSocket(this);
+      takenBack?.();
     }
     this.#timer?.refresh();
     const text = typeof data === "string" && isLatin1(data, encoding) ? data : null;
@@ -275,6 +297,11 @@ export class CallSocket extends EventEmitter {
       return;
     }
     this.destroyed = true;
+    for (const { done } of this.#held ?? []) {
+      if (done !== undefined) {
+        process.nextTick(done, closedError());
+      }
+    }
     this.#held = null;
     this.#heldBytes = 0;
     clearTimeout(this.#timer ?? undefined);
@@ -312,6 +339,10 @@ export class CallSocket extends EventEmitter {
   }
 
   #timedOut(): void {
+    if (this.#isLent && this.#isHeadOut) {
+      this.#timer?.refresh(); // the edge sees to the stream
+      return;
+    }
     const request = this.#request;
     const isHeard = [
       request !== null && !request.complete && request.emit("timeout", this),

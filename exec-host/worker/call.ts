@@ -61,6 +61,8 @@ export class Call implements LogSubject {
   desk: OrderDesk | null = null;
   /** The edge answers in the script's place (`order-forward.ts`). */
   isLent = false;
+  /** Fields that were staged meanwhile are about to be told. */
+  isStaging = false;
   /** Called once when the response is closed. */
   onEnd: (() => void) | null = null;
   /** How deep it stands in calls of other hooks; what its script sends elsewhere carries that. */
@@ -134,7 +136,7 @@ export class Call implements LogSubject {
 
   /** The script has made its head, or nothing can be answered any more. */
   get isAnswered(): boolean {
-    return this.#isOver || (this.res.headersSent && !(this.isLent && !isHeadOut(this.res)));
+    return this.#isOver || this.res.headersSent;
   }
 
   /** The host has answered in the script's place, or cut the answer off. */
@@ -254,7 +256,11 @@ export class Call implements LogSubject {
     this.#isOver = true;
     this.#isRefused = true;
     this.isLent = false;
-    this.res.socket?.destroy();
-    this.res.destroy();
+    try {
+      this.res.socket?.destroy();
+      this.res.destroy();
+    } catch {
+      // a script froze its response; the socket, which ends the call, was not its to freeze
+    }
   }
 }

@@ -337,8 +337,7 @@ export function createExecutor(deps: ExecuteDeps, options: ExecuteOptions): Exec
   /** An uncaught error of the script, or of loading it. */
   function fail(call: Call, error: unknown): void {
     const isHook = call.envelope.kind === "hook";
-    const isEnded = call.res.writableEnded && !call.isLent;
-    if (call.isAnswered && (call.isGone || call.isRefused || isEnded)) {
+    if (call.isAnswered && (call.isGone || call.isRefused || call.res.writableEnded)) {
       // Too late to matter to anybody: the client left, or has its whole answer.
       journal.log(call, "debug", `after the answer: ${describeError(error)}`);
       return;

@@ -65,8 +65,13 @@ export async function forward(
         if (hook.call.isGone) {
           resolve(null); // nobody is left to be told
         } else {
-          reject(new HookUpstreamError("abort", "the call was ended"));
+          reject(answeredError()); // the host answered in the script's place
         }
+      },
+      takenBack() {
+        hook.call.isLent = false;
+        hook.call.onEnd = null;
+        reject(answeredError());
       },
       failed: (cause) => resolve(toHookError(cause, hook.call)),
       brokeOff(cause) {
@@ -82,6 +87,13 @@ export async function forward(
   if (failure !== null) {
     await answerFailure(hook, res, overrides, failure);
   }
+}
+
+/** What Node says where an answer was begun already. */
+function answeredError(): Error {
+  return Object.assign(new Error("Cannot write headers after they are sent to the client"), {
+    code: "ERR_HTTP_HEADERS_SENT",
+  });
 }
 
 /** Sends the request from here and passes the answer on; resolves with what kept one from coming. */

@@ -23,8 +23,8 @@ export let isBodyUntouched: (req: HostRequest) => boolean;
 /** Whether `rawHeaders` are still the received lines. */
 export let areFieldsReceived: (req: HostRequest) => boolean;
 
-/** The body went elsewhere: it is over for whoever reads it here. */
-export let skipBody: (req: HostRequest) => void;
+/** The body went elsewhere: it is over for whoever reads it here, or has been when `isRead`. */
+export let skipBody: (req: HostRequest, isRead: boolean) => void;
 
 /** What a request is made of. */
 export interface RequestParts {
@@ -93,10 +93,12 @@ export class HostRequest extends IncomingMessage {
       const lines = req.rawHeaders;
       return lines.length === received.length && received.every((text, at) => lines[at] === text);
     };
-    skipBody = (req) => {
+    skipBody = (req, isRead) => {
       if (!req.complete) {
         req.#end([]);
-        req.resume();
+        if (isRead) {
+          req.resume();
+        }
       }
     };
     receiveBody = (req, bytes) => req.#receive(bytes);

@@ -1,7 +1,13 @@
 import { ServerResponse } from "node:http";
 import { OUTCOME_FIELD } from "../../dispatcher/envelope.ts";
 import { toBytes } from "./bytes.ts";
-import { finishSocket, lendSocket, type CallSocket } from "./call-socket.ts";
+import {
+  finishSocket,
+  lendSocket,
+  noteHead,
+  returnSocket,
+  type CallSocket,
+} from "./call-socket.ts";
 import type { HostRequest } from "./host-request.ts";
 
 const OUTCOME_NAME = OUTCOME_FIELD.toLowerCase();
@@ -23,12 +29,16 @@ const NODE = ServerResponse.prototype as unknown as {
   writeHead(status: number, reason: string | undefined, fields: readonly string[]): unknown;
   write(...given: unknown[]): boolean;
   end(this: ServerResponse): unknown;
+  getRawHeaderNames(this: ServerResponse): string[];
 };
 
 const NOBODY: ResponseWatcher = { head: () => null, closed() {} };
 
 let watch: (res: HostResponse, watcher: ResponseWatcher) => void;
 let watcherOf: (res: HostResponse) => ResponseWatcher | null;
+
+/** Who is told that fields were staged; null for nobody. */
+let watchStaging: (res: HostResponse, staged: (() => void) | null) => void;
 
 /** The call's socket takes more. */
 export let tellDrain: (res: HostResponse) => void;
@@ -40,6 +50,7 @@ export let tellDrain: (res: HostResponse) => void;
 export class HostResponse extends ServerResponse<HostRequest> {
   #watcher: ResponseWatcher = NOBODY;
   #needsDrain = false;
+  #staged: (() => void) | null = null;
 
   static {
     Object.defineProperty(HostResponse.prototype, "writableNeedDrain", {
@@ -48,6 +59,9 @@ export class HostResponse extends ServerResponse<HostRequest> {
         return !this.destroyed && !this.finished && this.#needsDrain;
       },
     });
+    watchStaging = (res, staged) => {
+      res.#staged = staged;
+    };
     tellDrain = (res) => {
       if (res.writableNeedDrain) {
         res.#needsDrain = false;
@@ -85,6 +99,23 @@ export class HostResponse extends ServerResponse<HostRequest> {
       process.nextTick(closeResponse, this);
       finishSocket(socket as unknown as CallSocket, (this as unknown as HeadState)._last);
     }
+  }
+
+  override setHeader(...given: Parameters<ServerResponse["setHeader"]>): this {
+    super.setHeader(...given);
+    this.#staged?.();
+    return this;
+  }
+
+  override appendHeader(...given: Parameters<ServerResponse["appendHeader"]>): this {
+    super.appendHeader(...given);
+    this.#staged?.();
+    return this;
+  }
+
+  override removeHeader(name: string): void {
+    super.removeHeader(name);
+    this.#staged?.();
   }
 
   override write(...given: unknown[]): boolean {
@@ -275,6 +306,7 @@ export function answerInstead(
   const node = ServerResponse.prototype;
   const state = res as unknown as HeadState;
   takeBack(res);
+  state.finished = false;
   state._header = null; // Node refuses to change fields once a head is made up
   for (const name of node.getHeaderNames.call(res)) {
     node.removeHeader.call(res, name);
@@ -293,9 +325,11 @@ export function answerInstead(
 }
 
 /** What a response must be as the host made it, for its answer to be given by somebody else unnoticed. */
-const { write, end, emit, writeHead, flushHeaders, getHeaderNames } = HostResponse.prototype;
+const OWN = HostResponse.prototype;
+const { write, end, emit, writeHead, flushHeaders, getHeaderNames } = OWN;
+const { write: nodeWrite, end: nodeEnd } = ServerResponse.prototype;
 
-/** Nobody has begun an answer, staged a part of one, or put methods of his own in the way of one. */
+/** Nobody has begun an answer, or put methods of his own in the way of one. */
 export function isUntouched(res: HostResponse): boolean {
   const state = res as unknown as HeadState;
   return (
@@ -304,52 +338,80 @@ export function isUntouched(res: HostResponse): boolean {
     !res.finished &&
     res.statusMessage === undefined &&
     state._trailer === "" &&
+    Object.isExtensible(res) &&
     res.write === write &&
     res.end === end &&
     res.emit === emit &&
     res.writeHead === writeHead &&
     res.flushHeaders === flushHeaders &&
     res.getHeaderNames === getHeaderNames &&
-    getHeaderNames.call(res).length === 0
+    ServerResponse.prototype.write === nodeWrite &&
+    ServerResponse.prototype.end === nodeEnd
   );
 }
 
+/** The fields that are staged for the answer, one line for each value. */
+export function stagedFields(res: HostResponse): string[] {
+  const lines: string[] = [];
+  for (const lower of getHeaderNames.call(res)) {
+    const value = ServerResponse.prototype.getHeader.call(res, lower);
+    for (const one of Array.isArray(value) ? value : [value]) {
+      lines.push(rawName(res, lower), String(one));
+    }
+  }
+  return lines;
+}
+
+/** As the script spelled it. */
+function rawName(res: HostResponse, lower: string): string {
+  const names = NODE.getRawHeaderNames.call(res);
+  return names.find((name) => name.toLowerCase() === lower) ?? lower;
+}
+
 /**
- * The edge answers in this response's place. To the script it looks like one that was ended and whose bytes are not out:
- * what it does to it comes too late. Ends with `finishLent`, or with `takeBack`.
+ * The edge answers in this response's place. To the script it looks as it did: what it stages is told to `staged`; what it
+ * writes before the answer's head takes the place back, which is told to `takenBack`.
  */
-export function lend(res: HostResponse): void {
-  const state = res as unknown as HeadState;
-  lendSocket(res.socket as unknown as CallSocket, true);
-  state._header = "HTTP/1.1 200 OK\r\n\r\n";
-  state.finished = true;
+export function lend(res: HostResponse, staged: () => void, takenBack: () => void): void {
+  watchStaging(res, staged);
+  lendSocket(socketOf(res), () => {
+    watchStaging(res, null);
+    takenBack();
+  });
 }
 
 /** The head of the answer is out. */
 export function tellLentHead(res: HostResponse, status: number, reason: string): void {
+  const state = res as unknown as HeadState;
+  watchStaging(res, null);
+  noteHead(socketOf(res));
   res.statusCode = status;
   res.statusMessage = reason;
-  (res as unknown as HeadState)._headerSent = true;
+  state._header = "HTTP/1.1 200 OK\r\n\r\n"; // Node only asks whether there is one
+  state._headerSent = true;
+  state._hasBody = false; // nothing is to be written here, not even the end of a body
 }
 
-/** The whole answer is. */
+/** The whole answer is out. */
 export function finishLent(res: HostResponse): void {
-  const state = res as unknown as HeadState;
-  lendSocket(res.socket as unknown as CallSocket, false);
-  state.finished = false;
-  state._headerSent = true;
-  state._hasBody = false; // nothing is to be written, not even the end of a body
+  if (res.finished) {
+    return; // by the script
+  }
+  const socket = socketOf(res);
   NODE.end.call(res);
+  returnSocket(socket);
 }
 
 /** There was no answer: the response is as it was before. */
 export function takeBack(res: HostResponse): void {
-  const state = res as unknown as HeadState;
+  watchStaging(res, null);
   if (res.socket !== null) {
-    lendSocket(res.socket as unknown as CallSocket, false);
+    returnSocket(socketOf(res));
   }
-  state._header = null;
-  state.finished = false;
+}
+
+function socketOf(res: HostResponse): CallSocket {
+  return res.socket as unknown as CallSocket;
 }
 
 /** The parts of Node's message that tell a head made up from a head sent; there is no public word for them. */

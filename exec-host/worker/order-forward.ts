@@ -1,7 +1,9 @@
-import type { ForwardOrder } from "../../dispatcher/order.ts";
+import { MAX_FRAME_BYTES } from "../../dispatcher/frames.ts";
+import { encodeOrder } from "../../dispatcher/order.ts";
 import type { FieldLines } from "../../policy/kernel/exchange.ts";
 import { areSendable } from "../../policy/kernel/http1/request-head.ts";
 import type { OutgoingRequest, UpstreamFailure } from "../../policy/kernel/http1/types.ts";
+import { currentCall, type Call } from "./call.ts";
 import type { HookCall } from "./hook.ts";
 import {
   areFieldsReceived,
@@ -15,6 +17,7 @@ import {
   finishLent,
   isUntouched,
   lend,
+  stagedFields,
   takeBack,
   tellLentHead,
   type HostResponse,
@@ -23,8 +26,10 @@ import { NO_OVERRIDES, type Overrides } from "./overrides.ts";
 
 /** Takes an order for one call. */
 export interface OrderDesk {
-  /** Asks `decide` at the end of this turn; an order is sent, null is none. */
-  place(decide: () => ForwardOrder | null, events: OrderEvents): void;
+  /** Asks `decide` at the end of this turn; an encoded order is sent, null is none. It must not throw. */
+  place(decide: () => string | null, events: OrderEvents): void;
+  /** Tells what the script staged since. */
+  stage(fields: FieldLines): void;
 }
 
 /** How an order fares. */
@@ -41,6 +46,8 @@ export interface OrderOutcome {
   done(): void;
   /** The call ended before: its client left, or the host answered in the script's place. */
   ended(): void;
+  /** The script writes an answer of its own while the service is waited for. */
+  takenBack(): void;
   /** No answer came; nothing is out. */
   failed(failure: UpstreamFailure): void;
   /** The answer broke off, and the client was cut. */
@@ -65,7 +72,11 @@ export function orderForward(
     return false;
   }
   const isReady = (): boolean =>
-    call.res === res && !call.isAnswered && isUntouched(res) && isBodyHere(hook, req, request);
+    call.res === res &&
+    !call.isAnswered &&
+    request.method === hook.envelope.method &&
+    isUntouched(res) &&
+    isBodyHere(hook, req, request);
   if (!isReady()) {
     return false;
   }
@@ -75,16 +86,41 @@ export function orderForward(
   if (fields !== null && !areTexts(fields)) {
     return false;
   }
+  const decide = (): string | null => {
+    const staged = isReady() ? stagedFields(res) : null;
+    if (staged === null || !areTexts(staged)) {
+      return null;
+    }
+    const order = encodeOrder({
+      target: request.target,
+      fields,
+      staged,
+      waitedMs: call.upstreamMs,
+    });
+    if (order.length > MAX_FRAME_BYTES) {
+      return null;
+    }
+    lend(res, () => stageSoon(call, res, desk), outcome.takenBack);
+    call.isLent = true;
+    call.onEnd = () => outcome.ended();
+    return order;
+  };
+  const over = (): void => {
+    call.isLent = false;
+    call.onEnd = null;
+  };
   desk.place(
     () => {
-      if (!isReady()) {
-        outcome.sendHere();
-        return null;
+      let order: string | null = null;
+      try {
+        order = decide();
+      } catch {
+        // a script put something into its messages that throws: it will hear of it where it always did
       }
-      lend(res);
-      call.isLent = true;
-      call.onEnd = () => outcome.ended();
-      return { target: request.target, fields, waitedMs: call.upstreamMs };
+      if (order === null) {
+        currentCall.run(call, outcome.sendHere);
+      }
+      return order;
     },
     {
       head(status, reason, ms) {
@@ -97,29 +133,47 @@ export function orderForward(
       },
       done() {
         if (call.isLent) {
-          call.isLent = false;
-          call.onEnd = null;
-          skipBody(req);
-          outcome.done();
-          finishLent(res);
+          over();
+          currentCall.run(call, () => {
+            skipBody(req, true);
+            finishLent(res);
+            outcome.done();
+          });
         }
       },
       failed(failure) {
         if (!call.isLent) {
           return;
         }
-        call.isLent = false;
-        call.onEnd = null;
-        if (call.isForwarded) {
-          outcome.brokeOff(failure);
-        } else {
-          takeBack(res);
-          outcome.failed(failure);
-        }
+        over();
+        currentCall.run(call, () => {
+          if (call.isForwarded) {
+            outcome.brokeOff(failure);
+          } else {
+            takeBack(res);
+            skipBody(req, false);
+            outcome.failed(failure);
+          }
+        });
       },
     },
   );
   return true;
+}
+
+/** What a script stages while the service is waited for is told once per turn. */
+function stageSoon(call: Call, res: HostResponse, desk: OrderDesk): void {
+  if (call.isStaging) {
+    return;
+  }
+  call.isStaging = true;
+  queueMicrotask(() => {
+    call.isStaging = false;
+    const fields = stagedFields(res);
+    if (call.isLent && areTexts(fields)) {
+      desk.stage(fields);
+    }
+  });
 }
 
 /** Overrides that only change the request; `onUpstreamError` is asked here in any case. */

@@ -87,7 +87,7 @@ export function clientBody(req: HostRequest, state: BodyState): BodySource | nul
     );
   }
   state.isTaken = true;
-  return streamSource(req);
+  return new LiveBody(req);
 }
 
 /** Bytes as a body; null for none at all. */
@@ -106,44 +106,93 @@ export function bytesSource(bytes: Buffer): BodySource | null {
   };
 }
 
-/** The live body of a request. */
-function streamSource(req: HostRequest): BodySource {
-  const declared = req.headers["content-length"];
-  let detach = (): void => {};
-  return {
-    length: declared === undefined ? null : Number(declared),
-    start(sink: BodySink) {
-      const onData = (chunk: Buffer): void => {
-        if (!sink.data(chunk)) {
-          req.pause();
-        }
-      };
-      const onEnd = (): void => {
-        detach();
-        sink.end([]);
-      };
-      const onBreak = (): void => {
-        detach();
-        sink.fail(new Error("the client broke off its upload"));
-      };
-      detach = () => {
-        req.off("data", onData);
-        req.off("end", onEnd);
-        req.off("error", onBreak);
-        req.off("close", onBreak);
-      };
-      req.on("data", onData);
-      req.on("end", onEnd);
-      req.on("error", onBreak);
-      req.on("close", onBreak);
-    },
-    resume() {
-      req.resume();
-    },
-    cancel() {
-      detach();
-      // Nobody else reads the rest, and the next request on this connection waits behind it.
-      req.resume();
-    },
+/**
+ * The live body of a request. It is listened to from the moment it is to be sent: a script that reads or resumes the request
+ * while a connection is made would else take pieces away.
+ */
+export class LiveBody implements BodySource {
+  readonly length: number | null;
+  readonly #req: HostRequest;
+  #sink: BodySink | null = null;
+  #held: Buffer[] = [];
+  /** What came before anybody took it: the end, or a break. */
+  #last: "end" | "break" | null = null;
+  #isListening = false;
+
+  constructor(req: HostRequest) {
+    this.#req = req;
+    const declared = req.headers["content-length"];
+    this.length = declared === undefined ? null : Number(declared);
+  }
+
+  listen(): void {
+    if (!this.#isListening) {
+      this.#isListening = true;
+      const req = this.#req;
+      req.pause();
+      req.on("data", this.#onData);
+      req.on("end", this.#onEnd);
+      req.on("error", this.#onBreak);
+      req.on("close", this.#onBreak);
+    }
+  }
+
+  start(sink: BodySink): void {
+    this.listen();
+    this.#sink = sink;
+    const held = this.#held;
+    this.#held = [];
+    for (const chunk of held) {
+      sink.data(chunk);
+    }
+    if (this.#last === "end") {
+      sink.end([]);
+    } else if (this.#last === "break") {
+      sink.fail(brokeOff());
+    } else {
+      this.#req.resume();
+    }
+  }
+
+  resume(): void {
+    this.#req.resume();
+  }
+
+  cancel(): void {
+    this.#detach();
+    // Nobody else reads the rest, and its sender waits for somebody who does.
+    this.#req.resume();
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    if (this.#sink === null) {
+      this.#held.push(chunk);
+      this.#req.pause();
+    } else if (!this.#sink.data(chunk)) {
+      this.#req.pause();
+    }
   };
+
+  readonly #onEnd = (): void => {
+    this.#detach();
+    this.#last = "end";
+    this.#sink?.end([]);
+  };
+
+  readonly #onBreak = (): void => {
+    this.#detach();
+    this.#last = "break";
+    this.#sink?.fail(brokeOff());
+  };
+
+  #detach(): void {
+    this.#req.off("data", this.#onData);
+    this.#req.off("end", this.#onEnd);
+    this.#req.off("error", this.#onBreak);
+    this.#req.off("close", this.#onBreak);
+  }
+}
+
+function brokeOff(): Error {
+  return new Error("the client broke off its upload");
 }

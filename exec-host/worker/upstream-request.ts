@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from "node:async_hooks";
 import { ENVELOPE_FIELDS, type HookEnvelope, withDepth } from "../../dispatcher/envelope.ts";
 import type { BodySource, FieldLines } from "../../policy/kernel/exchange.ts";
 import { sweepHopByHop } from "../../policy/kernel/fields.ts";
@@ -19,7 +20,7 @@ import type { Call } from "./call.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
 import type { HostRequest } from "./host-request.ts";
 import type { HeaderOverride, Overrides } from "./overrides.ts";
-import { clientBody, type BodyState } from "./request-body.ts";
+import { clientBody, LiveBody, type BodyState } from "./request-body.ts";
 import { requestFields } from "./request-fields.ts";
 
 /** What the helpers need of the worker. */
@@ -179,18 +180,20 @@ export function sendUpstream(
     }
   };
   const onSignal = (): void => giveUp("abort", "overrides.signal was aborted", signal?.reason);
+  // A kept connection tells its events where it was made, which may have been for another call.
+  const within = AsyncLocalStorage.snapshot();
   const handler: AnswerHandler = {
     interim() {}, // interim answers end here: the script sees one answer
     head(head, length, isBodyless) {
       call.upstreamMs = (call.upstreamMs ?? 0) + performance.now() - sentAt;
       if (!isOver) {
-        listener.head(head, length, isBodyless);
+        within(() => listener.head(head, length, isBodyless));
       }
     },
-    data: (chunk) => (isOver ? true : listener.data(chunk)),
+    data: (chunk) => (isOver ? true : within(() => listener.data(chunk))),
     end() {
       if (finish()) {
-        listener.end();
+        within(() => listener.end());
       }
     },
     tunnel(_head, stream) {
@@ -201,7 +204,7 @@ export function sendUpstream(
     },
     fail(failure) {
       if (finish()) {
-        listener.fail(toHookError(failure, call));
+        within(() => listener.fail(toHookError(failure, call)));
       }
     },
   };
@@ -215,6 +218,9 @@ export function sendUpstream(
     timer = setTimer(timeoutMs, () => giveUp("timeout", `no complete answer in ${timeoutMs} ms`));
   }
   try {
+    if (request.body instanceof LiveBody) {
+      request.body.listen();
+    }
     outgoing = deps.client.send(request, handler);
   } catch (cause) {
     finish();

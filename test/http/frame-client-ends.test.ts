@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { createFrameClient } from "../../dispatcher/frame-client.ts";
+import { UpstreamFailure } from "../../policy/kernel/http1/types.ts";
 import { FRAME } from "../../dispatcher/frames.ts";
 import { decodeOrderFailure, decodeOrderHead, encodeOrder } from "../../dispatcher/order.ts";
 import { systemClock, type Clock } from "../../policy/kernel/clock.ts";
@@ -9,7 +10,7 @@ import { eventually, tempDir } from "../support/exec-pool.ts";
 import { pieceBody, sendCall, startFrameServer, type ServerCall } from "../support/frame-server.ts";
 
 const OK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-const ORDER = { target: "/there", fields: ["Host", "b"], waitedMs: 1.5 };
+const ORDER = { target: "/there", fields: ["Host", "b"], staged: ["X-S", "1"], waitedMs: 1.5 };
 
 async function start(clock: Clock = systemClock) {
   const server = await startFrameServer((call) => {
@@ -221,7 +222,7 @@ describe("silence", () => {
       ["forward"],
     ]);
     slow.sent.resume();
-    ordered.orders[0]!.report.failed("connect", "refused");
+    ordered.orders[0]!.report.failed(new UpstreamFailure("connect", "refused"));
     for (let at = 0; at < 5; at++) {
       clock.advance(1000);
     }
@@ -262,9 +263,9 @@ describe("an order", () => {
 
   test("that fails before a head leaves the word to the worker", async () => {
     const { call, it, report, settle } = await ordered();
-    report.failed("connect", "not accepted");
+    report.failed(new UpstreamFailure("connect", "not accepted"));
     await eventually(() => it.seen(FRAME.orderFailed).length === 1);
-    expect(decodeOrderFailure(it.seen(FRAME.orderFailed)[0]!.text)).toEqual({
+    expect(decodeOrderFailure(it.seen(FRAME.orderFailed)[0]!.text)).toMatchObject({
       kind: "connect",
       message: "not accepted",
     });
@@ -277,14 +278,14 @@ describe("an order", () => {
   test("that fails behind its head, or by the client, ends the call for both sides", async () => {
     const broken = await ordered();
     broken.report.head(200, "OK", 1);
-    broken.report.failed("reset", "broke off");
+    broken.report.failed(new UpstreamFailure("reset", "broke off"));
     await eventually(() => broken.it.seen(FRAME.orderFailed).length === 1);
     broken.it.say(FRAME.cut);
     await broken.settle();
     expect(broken.call.events).toEqual(["forward"]);
 
     const left = await ordered({ method: "POST", body: pieceBody(9).source });
-    left.report.failed("body", "the client left");
+    left.report.failed(new UpstreamFailure("body", "the client left"));
     await eventually(() => left.it.seen(FRAME.cancel).length === 1);
     left.it.say(FRAME.answer, OK);
     await left.settle();
@@ -297,7 +298,7 @@ describe("an order", () => {
     early.it.say(FRAME.answer, OK);
     await early.call.over;
     expect(early.call.events).toEqual(["forward", "head 200", "data", "end"]);
-    expect(early.call.ordered).toEqual(["abort"]);
+    expect(early.call.ordered).toEqual(["leave"]);
 
     const late = await ordered();
     late.report.head(200, "OK", 1);

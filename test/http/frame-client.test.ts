@@ -14,7 +14,7 @@ import {
 } from "../support/frame-server.ts";
 
 const OK = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-const ORDER = encodeOrder({ target: "/there", fields: null, waitedMs: null });
+const ORDER = encodeOrder({ target: "/there", fields: null, staged: [], waitedMs: null });
 
 async function start(onCall?: (call: ServerCall) => void, clock: Clock = systemClock) {
   const server = await startFrameServer(onCall);
@@ -358,7 +358,7 @@ describe("a worker that breaks the protocol", () => {
     ],
     ["an order after its body was wanted", true, (call) => call.want(1)],
     ["a second order", false, (call) => call.say(FRAME.order, ORDER)],
-    ["an order that is none", false, (call) => call.say(FRAME.order, "/\n\nmine")],
+    ["an order that is none", false, (call) => call.say(FRAME.order, "/\n\n0\nmine")],
   ])("by %s loses its connection", async ([, hasBody, before]) => {
     const { client, arrived, path } = await start();
     const changes = {

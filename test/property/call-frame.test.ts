@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { UpstreamFailure } from "../../policy/kernel/http1/types.ts";
 import { decodeCall, encodeCall } from "../../dispatcher/call-frame.ts";
 import {
   DEPTH_FIELD,
@@ -254,6 +255,7 @@ describe("orders", () => {
   const orders: fc.Arbitrary<ForwardOrder> = fc.record({
     target,
     fields: fc.option(fields),
+    staged: fields,
     waitedMs: fc.option(fc.double({ min: 0, max: 1e9, maxExcluded: true, noNaN: true })),
   });
 
@@ -262,7 +264,7 @@ describe("orders", () => {
       fc.property(orders, (order) => {
         const { waitedMs, ...rest } = order;
         const read = decodeOrder(encodeOrder(order));
-        expect({ target: read?.target, fields: read?.fields }).toEqual({ ...rest });
+        expect({ target: read?.target, fields: read?.fields, staged: read?.staged }).toEqual(rest);
         expect(read?.waitedMs ?? null).toBe(waitedMs === null ? null : waitedMs + 0);
       }),
       runs,
@@ -303,7 +305,7 @@ describe("orders", () => {
           const head = decodeOrderHead(encodeOrderHead(status, reason, ms));
           expect(head).toMatchObject({ status, reason });
           expect(Math.abs(head.ms - ms)).toBeLessThanOrEqual(0.0501);
-          const payload = encodeOrderFailure(kind, message);
+          const payload = encodeOrderFailure(new UpstreamFailure(kind, message));
           expect(payload).toMatch(/^[\n\x20-\x7e]*$/);
           const failure = decodeOrderFailure(payload);
           expect(failure.kind).toBe(kind);

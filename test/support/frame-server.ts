@@ -170,6 +170,8 @@ export function sendCall(
       record.orders.push({ order, report });
       return {
         resume: () => void record.ordered.push("resume"),
+        stage: (fields) => void record.ordered.push(`stage ${fields.join(" ")}`),
+        leave: () => void record.ordered.push("leave"),
         abort: () => void record.ordered.push("abort"),
       };
     },
