@@ -1,6 +1,7 @@
 import { ERRORS, statusOf } from "../policy/kernel/errors.ts";
 import type { Clock } from "../policy/kernel/clock.ts";
 import { EdgeError } from "../policy/kernel/errors.ts";
+import { quote } from "../policy/kernel/json-text.ts";
 import { type Log, lineWriter } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
 import { type Refusal, answerRefusal, refusal } from "./answer.ts";
@@ -107,13 +108,6 @@ function milliseconds(ms: number): string {
   const whole = Math.floor(micros / 1000);
   const rest = micros - whole * 1000;
   return rest === 0 ? `${whole}` : `${whole}.${rest < 10 ? "00" : rest < 100 ? "0" : ""}${rest}`;
-}
-
-/** Text that JSON shows as it is, the usual case. */
-const PLAIN = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
-
-function quote(text: string): string {
-  return PLAIN.test(text) ? `"${text}"` : JSON.stringify(text);
 }
 
 /** Counts with metric children made once per label set: looking labels up by value costs more than counting. */
