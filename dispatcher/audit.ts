@@ -2,7 +2,8 @@ import type { Clock, Timer } from "../policy/kernel/clock.ts";
 import { newUuid } from "../policy/kernel/ids.ts";
 import type { Log } from "../policy/kernel/log.ts";
 import type { Metrics } from "../policy/kernel/metrics.ts";
-import type { AuditRow } from "../policy/store/audit-store.ts";
+import { type AuditRow, formatAuditLine } from "../policy/store/audit-row.ts";
+import { type AuditBatch, addLine, createBatch } from "./audit-batch.ts";
 import type { DispatchOutcomeName } from "./envelope.ts";
 
 /** What is known of a dispatch when it begins. */
@@ -43,9 +44,10 @@ export interface OpenRecord {
   readonly at: number;
 }
 
-/** Where records go. A rejection loses the batch and is counted; it is never tried twice. */
+/** Where records go. A rejection loses what was handed over and is counted; it is never tried twice. */
 export interface AuditSink {
-  append(records: readonly AuditRecord[]): Promise<void>;
+  /** @param lines records of one container as JSON lines in UTF-8; they change again when this has settled. */
+  append(container: string, lines: Uint8Array): Promise<void>;
 }
 
 /** What {@link createAudit} builds on. */
@@ -62,7 +64,7 @@ export interface AuditOptions {
   readonly maxQueue: number;
 }
 
-/** Records of about a kilobyte each: one MiB at most. */
+/** Records of about half a kilobyte each. */
 export const DEFAULT_AUDIT_OPTIONS: AuditOptions = { maxQueue: 1024 };
 
 /** Best-effort record of dispatches: nothing here makes a request wait (edge-proxy.md 7.2). */
@@ -78,47 +80,72 @@ export interface Audit {
 /** The id of a dispatch that has no record. */
 export const NO_AUDIT = "none";
 
-const BATCH = 256;
 /** Records are gathered for this long: one append per record would cost more than the dispatch itself. */
 const GATHER_MS = 50;
+/** So many bytes are enough for one go, however few records they are. */
+const ENOUGH_BYTES = 1024 * 1024;
 
 export function createAudit(deps: AuditDeps, options: AuditOptions = DEFAULT_AUDIT_OPTIONS): Audit {
   const { sink, clock, metrics, log } = deps;
+  const timeText = createTimeText();
   let open = 0;
-  const waiting: AuditRecord[] = [];
+  let waiting = createBatch();
+  let next = createBatch();
   let writing: Promise<void> | null = null;
   let gathering: Timer | null = null;
   let inBatch = 0;
   let failing = false;
 
-  const write = async (): Promise<void> => {
-    while (waiting.length > 0) {
-      const batch = waiting.splice(0, BATCH);
-      inBatch = batch.length;
+  /** Whether to wait no longer: half of the room that open records leave is taken. */
+  const isEnough = (): boolean =>
+    waiting.count > 0 &&
+    (waiting.count >= (options.maxQueue - open) / 2 || waiting.bytes >= ENOUGH_BYTES);
+
+  const write = async (batch: AuditBatch): Promise<void> => {
+    let failed = false;
+    for (const [container, { buffer, length, count }] of batch.lines) {
       try {
-        await sink.append(batch);
-        failing = false;
+        await sink.append(container, buffer.subarray(0, length));
       } catch (cause) {
-        metrics.auditDropped.inc(batch.length);
+        metrics.auditDropped.inc(count);
         if (!failing) {
           failing = true; // once per outage, not once per batch
           log.error({ err: cause }, "audit records cannot be written");
         }
+        failed = true;
       }
-      inBatch = 0;
+      inBatch -= count;
     }
-    writing = null;
+    failing = failed;
   };
 
   const startWriting = (): void => {
     gathering?.cancel();
     gathering = null;
-    writing ??= write();
+    if (writing === null) {
+      const batch = waiting;
+      waiting = next;
+      inBatch = batch.count;
+      writing = write(batch).then(() => {
+        next = createBatch(batch);
+        writing = null;
+        goOn();
+      });
+    }
+  };
+
+  /** What waits goes at once when it is enough, else with what comes in a little while. */
+  const goOn = (): void => {
+    if (writing === null && isEnough()) {
+      startWriting();
+    } else if (writing === null && waiting.count > 0) {
+      gathering ??= clock.after(GATHER_MS, startWriting);
+    }
   };
 
   return {
     begin(start) {
-      if (open + waiting.length + inBatch >= options.maxQueue) {
+      if (open + waiting.count + inBatch >= options.maxQueue) {
         metrics.auditDropped.inc();
         return null;
       }
@@ -127,9 +154,9 @@ export function createAudit(deps: AuditDeps, options: AuditOptions = DEFAULT_AUD
     },
     finish({ id, start, at }, { outcome, status, durationMs, upstreamMs }) {
       open--;
-      waiting.push({
+      const record: AuditRecord = {
         audit_id: id,
-        ts: new Date(at).toISOString(),
+        ts: timeText(at),
         project: start.project,
         container: start.container,
         service: start.service,
@@ -143,20 +170,28 @@ export function createAudit(deps: AuditDeps, options: AuditOptions = DEFAULT_AUD
         status,
         duration_ms: Math.round(durationMs),
         upstream_ms: upstreamMs === null ? null : Math.round(upstreamMs),
-      });
-      if (writing === null && waiting.length >= BATCH) {
-        startWriting();
-      } else if (writing === null) {
-        gathering ??= clock.after(GATHER_MS, startWriting);
-      }
+      };
+      addLine(waiting, start.container, formatAuditLine(record));
+      goOn();
     },
     async flush() {
-      if (writing === null && waiting.length > 0) {
+      while (writing !== null || waiting.count > 0) {
         startWriting();
-      }
-      while (writing !== null) {
         await writing;
       }
     },
+  };
+}
+
+/** Writes times as RFC 3339 does. Busy edges begin several records per millisecond, which share one text. */
+function createTimeText(): (ms: number) => string {
+  let last = Number.NaN;
+  let text = "";
+  return (ms) => {
+    if (ms !== last) {
+      text = new Date(ms).toISOString();
+      last = ms;
+    }
+    return text;
   };
 }

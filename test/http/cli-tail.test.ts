@@ -2,6 +2,7 @@ import type { ServerResponse } from "node:http";
 import { onTestFinished, test } from "vitest";
 import type { Clock } from "../../policy/kernel/clock.ts";
 import { foregroundClock } from "../../policy/kernel/clock.ts";
+import { appendRows } from "../support/audit-rows.ts";
 import { runCli, startCli } from "../support/cli-run.ts";
 import { startEcho } from "../support/client-echo.ts";
 import { CONTAINER, PROJECT, TOKEN } from "../support/policy-api.ts";
@@ -232,10 +233,10 @@ test("tail follows the control API's own audit", async ({ expect }) => {
     status: 200,
     duration_ms: 3,
   });
-  await audit.append([record(1), record(2)]);
+  await appendRows(audit, [record(1), record(2)]);
   const tail = startTail(baseURL, ["--token", TOKEN, "-o", "json"]);
   await tail.until("/n2");
-  await audit.append([record(3)]);
+  await appendRows(audit, [record(3)]);
   await tail.until("/n3");
   const { stdout, code } = await tail.stop();
   expect(code).toBe(0);

@@ -4,42 +4,23 @@ import { expect, test } from "vitest";
 import { systemClock } from "../../policy/kernel/clock.ts";
 import { newUuid } from "../../policy/kernel/ids.ts";
 import { silentLog } from "../../policy/kernel/log.ts";
-import { createAuditStore, type AuditRow } from "../../policy/store/audit-store.ts";
+import type { AuditRow } from "../../policy/store/audit-row.ts";
+import { createAuditStore } from "../../policy/store/audit-store.ts";
+import { appendRows, auditRow as row } from "../support/audit-rows.ts";
 import {
   CONTAINER,
   OTHER_CONTAINER,
   policyApi,
   policyTempDir,
-  PROJECT,
   TOKEN,
 } from "../support/policy-api.ts";
 
 const AUDIT = `/api/v1/containers/${CONTAINER}/proxy/audit`;
 
-function row(overrides: Partial<AuditRow> = {}): AuditRow {
-  return {
-    audit_id: newUuid(),
-    ts: "2026-11-30T12:00:00.000Z",
-    project: PROJECT,
-    container: CONTAINER,
-    service: "terminal",
-    hook_id: "0".repeat(26),
-    method: "POST",
-    path: "/api/login",
-    client_ip: "203.0.113.9",
-    matched_groups: ["staff"],
-    script: "/login-audit",
-    outcome: "forwarded",
-    status: 200,
-    duration_ms: 12,
-    ...overrides,
-  };
-}
-
 test("records are listed newest first, page by page, container by container", async () => {
   const { call, audit } = policyApi();
   const rows = Array.from({ length: 5 }, () => row());
-  await audit.append([...rows, row({ container: OTHER_CONTAINER })]);
+  await appendRows(audit, [...rows, row({ container: OTHER_CONTAINER })]);
   const first = (await call("GET", `${AUDIT}?limit=2`)).body.data;
   expect(first).toEqual({ records: [rows[4], rows[3]], next: rows[3]?.audit_id });
   const second = (await call("GET", `${AUDIT}?limit=2&after=${first.next}`)).body.data;
@@ -61,7 +42,7 @@ test("the stream sends each record once, with its id, and takes up where a reade
   const { app, audit } = policyApi();
   const early = row();
   const missed = row();
-  await audit.append([early, missed]);
+  await appendRows(audit, [early, missed]);
   const response = await app.request(`${AUDIT}/stream`, {
     headers: { authorization: `Bearer ${TOKEN}`, "last-event-id": early.audit_id },
   });
@@ -78,7 +59,7 @@ test("the stream sends each record once, with its id, and takes up where a reade
   };
   await until(`id: ${missed.audit_id}\n\n`);
   const live = row();
-  await audit.append([live, row({ container: OTHER_CONTAINER })]);
+  await appendRows(audit, [live, row({ container: OTHER_CONTAINER })]);
   await until(`id: ${live.audit_id}\n\n`);
   await reader.cancel();
   expect([...text.matchAll(/^id: (.*)$/gm)].map((match) => match[1])).toEqual([
@@ -90,7 +71,7 @@ test("the stream sends each record once, with its id, and takes up where a reade
 
 test("subscribers hear of records that another process wrote", async () => {
   const { audit, dataDir } = policyApi();
-  await audit.append([row()]);
+  await appendRows(audit, [row()]);
   const heard: AuditRow[] = [];
   const stop = audit.subscribe(CONTAINER, (record) => heard.push(record));
   const other = createAuditStore({ clock: systemClock, log: silentLog() }, { dataDir });
@@ -98,7 +79,7 @@ test("subscribers hear of records that another process wrote", async () => {
   await expect
     .poll(
       async () => {
-        await other.append([record]);
+        await appendRows(other, [record]);
         return heard.at(-1);
       },
       { timeout: 10_000 },
@@ -119,11 +100,11 @@ test("files are rotated by size and day, the oldest go, and pages go across file
   const { dataDir, audit } = store(() => now, { maxFileBytes: 600, maxFiles: 4 });
   const rows = Array.from({ length: 12 }, () => row());
   for (const each of rows) {
-    await audit.append([each]);
+    await appendRows(audit, [each]);
   }
   now += 86_400_000;
   const last = row();
-  await audit.append([last]);
+  await appendRows(audit, [last]);
   const files = readdirSync(join(dataDir, "audit", CONTAINER)).toSorted();
   expect(files).toHaveLength(4);
   expect(files.at(-1)).toBe("2026-01-02.000000.jsonl");
@@ -135,7 +116,7 @@ test("files are rotated by size and day, the oldest go, and pages go across file
 
 test("records older than thirty days are removed at start", async () => {
   const { dataDir, audit } = store(() => Date.parse("2026-01-01T12:00:00Z"));
-  await audit.append([row()]);
+  await appendRows(audit, [row()]);
   await audit.close();
   const kept = createAuditStore(
     { clock: { ...systemClock, now: () => Date.parse("2026-01-31T12:00:00Z") }, log: silentLog() },
@@ -154,11 +135,11 @@ test("records older than thirty days are removed at start", async () => {
 test("a line that a killed process left unfinished costs no other record", async () => {
   const { dataDir, audit } = store(() => Date.parse("2026-01-01T12:00:00Z"));
   const [one, two] = [row(), row()];
-  await audit.append([one]);
+  await appendRows(audit, [one]);
   const [file] = readdirSync(join(dataDir, "audit", CONTAINER));
   const path = join(dataDir, "audit", CONTAINER, file ?? "");
   appendFileSync(path, '{"audit_id":"half');
-  await audit.append([two]);
+  await appendRows(audit, [two]);
   expect((await audit.query({ container: CONTAINER, limit: 10, after: null })).records).toEqual([
     two,
     one,
@@ -170,8 +151,8 @@ test("a line that a killed process left unfinished costs no other record", async
 test("append() rejects when records cannot be written, and works again afterwards", async () => {
   const { dataDir, audit } = store(() => Date.parse("2026-01-01T12:00:00Z"));
   writeFileSync(join(dataDir, "audit", OTHER_CONTAINER), "in the way");
-  await expect(audit.append([row({ container: OTHER_CONTAINER })])).rejects.toThrow();
-  await audit.append([row()]);
+  await expect(appendRows(audit, [row({ container: OTHER_CONTAINER })])).rejects.toThrow();
+  await appendRows(audit, [row()]);
   expect(
     (await audit.query({ container: CONTAINER, limit: 10, after: null })).records,
   ).toHaveLength(1);

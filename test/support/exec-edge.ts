@@ -67,7 +67,7 @@ export async function startSmallEdge(
   const clock = systemClock;
   const audit = createAudit(
     {
-      sink: { append: async (batch) => void records.push(...batch) },
+      sink: { append: async (_, lines) => void records.push(...recordsOf(lines)) },
       clock,
       metrics,
       log: silentLog(),
@@ -130,6 +130,12 @@ export async function startSmallEdge(
     http1.close();
   });
   return { origin, port, outcomes, records, metrics };
+}
+
+/** The records of lines that an audit sink got. */
+export function recordsOf(lines: Uint8Array): AuditRecord[] {
+  const text = new TextDecoder().decode(lines);
+  return text.split("\n").flatMap((line) => (line === "" ? [] : [JSON.parse(line)]));
 }
 
 /** The edge's listener without an edge: hands its requests over as exchanges. */
