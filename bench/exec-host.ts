@@ -1,12 +1,12 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { toEnvelopeFields, type ExecEndpoint } from "../dispatcher/envelope.ts";
+import type { ExecEndpoint } from "../dispatcher/envelope.ts";
+import { createFrameClient } from "../dispatcher/frame-client.ts";
 import { usedCpuMs } from "../exec-host/pool/child.ts";
 import { createExecPool, type ExecPool } from "../exec-host/pool/pool.ts";
 import type { ExecContainer } from "../exec-host/pool/worker.ts";
 import { systemClock } from "../policy/kernel/clock.ts";
-import { createHttp1Client } from "../policy/kernel/http1/client.ts";
 import { silentLog } from "../policy/kernel/log.ts";
 import { createMetrics } from "../policy/kernel/metrics.ts";
 
@@ -42,7 +42,7 @@ const pool = await createExecPool({
   dataDir: folder,
   containers: () => containers,
 });
-const client = createHttp1Client();
+const client = createFrameClient(systemClock);
 
 await measureStarts(pool);
 const quiet = await measureNeighbour(pool, false);
@@ -108,13 +108,15 @@ function call(endpoint: ExecEndpoint): Promise<number> {
     let status = 0;
     client.send(
       {
-        origin: endpoint.origin,
+        endpoint,
+        envelope,
         method: "GET",
         target: "/",
-        fields: ["Host", "bench", ...toEnvelopeFields(envelope, endpoint.secret)],
+        fields: ["Host", "bench"],
         body: null,
-        once: true,
-        limits: { connectMs: 1000, idleMs: 10_000, maxHeaderBytes: 65_536 },
+        awaitContinue: false,
+        idleMs: 10_000,
+        orders: null,
       },
       {
         interim() {},
