@@ -1,3 +1,4 @@
+import { quote } from "../../policy/kernel/json-text.ts";
 import type { ExecutionLabels, ExecutionRecord } from "../execution-records.ts";
 import type { LogLine } from "../protocol.ts";
 
@@ -46,13 +47,6 @@ export function createAccessFormatter(): (record: ExecutionRecord) => string {
       `${parts.front}${quote(path)}${parts.back}${formatMs(durationMs)}}`
     );
   };
-}
-
-/** Text that JSON shows as it is, the usual case. */
-const PLAIN = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/;
-
-function quote(text: string): string {
-  return PLAIN.test(text) ? `"${text}"` : JSON.stringify(text);
 }
 
 /** What stands before the path of a line, and between it and the duration. */
