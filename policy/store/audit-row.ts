@@ -1,4 +1,4 @@
-import { escape } from "../kernel/json-text.ts";
+import { escape, quote } from "../kernel/json-text.ts";
 
 /** One dispatch as stored (decision 40). `outcome` is one of the words of contract.md 5. */
 export interface AuditRow {
@@ -22,45 +22,52 @@ export interface AuditRow {
   readonly upstream_ms?: number | null;
 }
 
-/** What all records of a rule have in common, as text: most records have it from the one before. */
-let common = {
-  project: "",
-  container: "",
-  service: "",
-  hook_id: "",
-  text: commonText("", "", "", ""),
-};
+/** What records of one rule have in common, as text: most have it from the record before. */
+let rule = { project: "", container: "", service: "", hook_id: "", text: ruleText("", "", "", "") };
+let groups = { names: [] as readonly string[], text: groupsText([]) };
 
-/** The line that stores a record: the text of `JSON.stringify`, put together by hand, and a line feed. */
+/** The line that stores a record: what `JSON.stringify` says and a line feed, put together by hand from few pieces. */
 export function formatAuditLine(row: AuditRow): string {
-  const { project, container, service, hook_id } = row;
+  const { project, container, service, hook_id, matched_groups: names } = row;
   if (
-    hook_id !== common.hook_id ||
-    service !== common.service ||
-    container !== common.container ||
-    project !== common.project
+    hook_id !== rule.hook_id ||
+    service !== rule.service ||
+    container !== rule.container ||
+    project !== rule.project
   ) {
-    const text = commonText(project, container, service, hook_id);
-    common = { project, container, service, hook_id, text };
+    const text = ruleText(project, container, service, hook_id);
+    rule = { project, container, service, hook_id, text };
   }
-  let groups = "";
-  for (const group of row.matched_groups) {
-    groups += groups === "" ? `"${escape(group)}"` : `,"${escape(group)}"`;
+  if (!areSame(names, groups.names)) {
+    groups = { names: [...names], text: groupsText(names) };
   }
   const upstream = row.upstream_ms === undefined ? "" : `,"upstream_ms":${number(row.upstream_ms)}`;
   return (
-    `{"audit_id":"${escape(row.audit_id)}","ts":"${escape(row.ts)}${common.text}${escape(row.method)}` +
-    `","path":"${escape(row.path)}","client_ip":"${escape(row.client_ip)}","matched_groups":[${groups}]` +
-    `,"script":"${escape(row.script)}","outcome":"${escape(row.outcome)}","status":${number(row.status)}` +
+    `{"audit_id":"${escape(row.audit_id)}","ts":"${escape(row.ts)}${rule.text}${escape(row.method)}` +
+    `","path":"${escape(row.path)}","client_ip":"${escape(row.client_ip)}${groups.text}${escape(row.script)}` +
+    `","outcome":"${escape(row.outcome)}","status":${number(row.status)}` +
     `,"duration_ms":${number(row.duration_ms)}${upstream}}\n`
   );
 }
 
-function commonText(project: string, container: string, service: string, hookId: string): string {
-  return (
-    `","project":"${escape(project)}","container":"${escape(container)}"` +
-    `,"service":"${escape(service)}","hook_id":"${escape(hookId)}","method":"`
+function ruleText(project: string, container: string, service: string, hookId: string): string {
+  return flat(
+    `","project":${quote(project)},"container":${quote(container)}` +
+      `,"service":${quote(service)},"hook_id":${quote(hookId)},"method":"`,
   );
+}
+
+function groupsText(names: readonly string[]): string {
+  return flat(`","matched_groups":[${names.map(quote).join(",")}],"script":"`);
+}
+
+/** The same text in one piece: one that was put together stays in pieces inside, to be copied one by one each time. */
+function flat(text: string): string {
+  return Buffer.from(text).toString();
+}
+
+function areSame(some: readonly string[], others: readonly string[]): boolean {
+  return some.length === others.length && some.every((name, at) => name === others[at]);
 }
 
 function number(value: number | null): string {
