@@ -1,13 +1,7 @@
 import { ServerResponse } from "node:http";
 import { OUTCOME_FIELD } from "../../dispatcher/envelope.ts";
 import { toBytes } from "./bytes.ts";
-import {
-  finishSocket,
-  lendSocket,
-  noteHead,
-  returnSocket,
-  type CallSocket,
-} from "./call-socket.ts";
+import { finishSocket, returnSocket, type CallSocket } from "./call-socket.ts";
 import type { HostRequest } from "./host-request.ts";
 
 const OUTCOME_NAME = OUTCOME_FIELD.toLowerCase();
@@ -28,8 +22,6 @@ export interface ResponseWatcher {
 const NODE = ServerResponse.prototype as unknown as {
   writeHead(status: number, reason: string | undefined, fields: readonly string[]): unknown;
   write(...given: unknown[]): boolean;
-  end(this: ServerResponse): unknown;
-  getRawHeaderNames(this: ServerResponse): string[];
 };
 
 const NOBODY: ResponseWatcher = { head: () => null, closed() {} };
@@ -38,7 +30,7 @@ let watch: (res: HostResponse, watcher: ResponseWatcher) => void;
 let watcherOf: (res: HostResponse) => ResponseWatcher | null;
 
 /** Who is told that fields were staged; null for nobody. */
-let watchStaging: (res: HostResponse, staged: (() => void) | null) => void;
+export let watchStaging: (res: HostResponse, staged: (() => void) | null) => void;
 
 /** The call's socket takes more. */
 export let tellDrain: (res: HostResponse) => void;
@@ -324,84 +316,6 @@ export function answerInstead(
   node.end.call(res, body, "latin1");
 }
 
-/** What a response must be as the host made it, for its answer to be given by somebody else unnoticed. */
-const OWN = HostResponse.prototype;
-const { write, end, emit, writeHead, flushHeaders, getHeaderNames } = OWN;
-const { write: nodeWrite, end: nodeEnd } = ServerResponse.prototype;
-
-/** Nobody has begun an answer, or put methods of his own in the way of one. */
-export function isUntouched(res: HostResponse): boolean {
-  const state = res as unknown as HeadState;
-  return (
-    !res.headersSent &&
-    !res.destroyed &&
-    !res.finished &&
-    res.statusMessage === undefined &&
-    state._trailer === "" &&
-    Object.isExtensible(res) &&
-    res.write === write &&
-    res.end === end &&
-    res.emit === emit &&
-    res.writeHead === writeHead &&
-    res.flushHeaders === flushHeaders &&
-    res.getHeaderNames === getHeaderNames &&
-    ServerResponse.prototype.write === nodeWrite &&
-    ServerResponse.prototype.end === nodeEnd
-  );
-}
-
-/** The fields that are staged for the answer, one line for each value. */
-export function stagedFields(res: HostResponse): string[] {
-  const lines: string[] = [];
-  for (const lower of getHeaderNames.call(res)) {
-    const value = ServerResponse.prototype.getHeader.call(res, lower);
-    for (const one of Array.isArray(value) ? value : [value]) {
-      lines.push(rawName(res, lower), String(one));
-    }
-  }
-  return lines;
-}
-
-/** As the script spelled it. */
-function rawName(res: HostResponse, lower: string): string {
-  const names = NODE.getRawHeaderNames.call(res);
-  return names.find((name) => name.toLowerCase() === lower) ?? lower;
-}
-
-/**
- * The edge answers in this response's place. To the script it looks as it did: what it stages is told to `staged`; what it
- * writes before the answer's head takes the place back, which is told to `takenBack`.
- */
-export function lend(res: HostResponse, staged: () => void, takenBack: () => void): void {
-  watchStaging(res, staged);
-  lendSocket(socketOf(res), () => {
-    watchStaging(res, null);
-    takenBack();
-  });
-}
-
-/** The head of the answer is out. */
-export function tellLentHead(res: HostResponse, status: number, reason: string): void {
-  const state = res as unknown as HeadState;
-  watchStaging(res, null);
-  noteHead(socketOf(res));
-  res.statusCode = status;
-  res.statusMessage = reason;
-  state._header = "HTTP/1.1 200 OK\r\n\r\n"; // Node only asks whether there is one
-  state._headerSent = true;
-  state._hasBody = false; // nothing is to be written here, not even the end of a body
-}
-
-/** The whole answer is out. */
-export function finishLent(res: HostResponse): void {
-  if (res.finished) {
-    return; // by the script
-  }
-  const socket = socketOf(res);
-  NODE.end.call(res);
-  returnSocket(socket);
-}
-
 /** There was no answer: the response is as it was before. */
 export function takeBack(res: HostResponse): void {
   watchStaging(res, null);
@@ -410,12 +324,13 @@ export function takeBack(res: HostResponse): void {
   }
 }
 
-function socketOf(res: HostResponse): CallSocket {
+/** The call's line, while the response has it. */
+export function socketOf(res: HostResponse): CallSocket {
   return res.socket as unknown as CallSocket;
 }
 
 /** The parts of Node's message that tell a head made up from a head sent; there is no public word for them. */
-interface HeadState {
+export interface HeadState {
   /** The connection closes behind the answer. */
   _last: boolean;
   finished: boolean;

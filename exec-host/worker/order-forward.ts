@@ -13,15 +13,8 @@ import {
   skipBody,
   type HostRequest,
 } from "./host-request.ts";
-import {
-  finishLent,
-  isUntouched,
-  lend,
-  stagedFields,
-  takeBack,
-  tellLentHead,
-  type HostResponse,
-} from "./host-response.ts";
+import { takeBack, type HostResponse } from "./host-response.ts";
+import { finishLent, isUntouched, lend, stagedFields, tellLentHead } from "./lent-response.ts";
 import { NO_OVERRIDES, type Overrides } from "./overrides.ts";
 
 /** Takes an order for one call. */
