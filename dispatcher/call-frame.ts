@@ -1,5 +1,5 @@
 import type { FieldLines } from "../policy/kernel/exchange.ts";
-import { areSendable, EXPECTS_BODY, isSendableStart } from "../policy/kernel/http1/request-head.ts";
+import { EXPECTS_BODY, isSendableStart } from "../policy/kernel/http1/request-head.ts";
 import {
   checkedHook,
   decodeBytes,
@@ -38,9 +38,10 @@ export function encodeCall(
   bodyLength: number | null | undefined,
   takesOrders: boolean,
 ): string {
-  if (!isSendableStart(method, target) || !areSendable(fields)) {
+  if (!isSendableStart(method, target)) {
     throw new TypeError("the request cannot be handed over");
   }
+  let count = envelope.kind === "hook" ? HOOK_LINES : ORDINARY_LINES;
   let depth = "";
   let lines = "";
   for (let i = 0; i + 1 < fields.length; i += 2) {
@@ -48,24 +49,24 @@ export function encodeCall(
       depth = fields[i + 1]!;
     } else {
       lines += `\n${fields[i]}\n${fields[i + 1]}`;
+      count += 2;
     }
   }
   if (bodyLength === null) {
     lines += "\nTransfer-Encoding\nchunked";
-  } else if (bodyLength !== undefined) {
-    lines += `\nContent-Length\n${bodyLength}`;
-  } else if (EXPECTS_BODY.has(method)) {
-    lines += "\nContent-Length\n0";
+    count += 2;
+  } else if (bodyLength !== undefined || EXPECTS_BODY.has(method)) {
+    lines += `\nContent-Length\n${bodyLength ?? 0}`;
+    count += 2;
   }
   const { clientAddress, subdomain, execId } = envelope;
   const marks = `${bodyLength === undefined ? "" : "b"}${takesOrders ? "o" : ""}`;
-  const head =
+  const payload =
     `${envelope.kind}\n${clientAddress}\n${subdomain ?? ""}\n${execId ?? ""}\n${depth}\n` +
-    `${method}\n${target}\n${marks}\n${encodeOwn(envelope)}`;
-  if (!isLines(head, envelope.kind === "hook" ? HOOK_LINES : ORDINARY_LINES)) {
+    `${method}\n${target}\n${marks}\n${encodeOwn(envelope)}${lines}`;
+  if (!isLines(payload, count)) {
     throw new TypeError("the hand-over has a value that is no line");
   }
-  const payload = head + lines;
   if (payload.length > MAX_FRAME_BYTES) {
     throw new TypeError("the request is too long to be handed over");
   }

@@ -39,6 +39,8 @@ export let returnSocket: (socket: CallSocket) => void;
 export let bindMessages: (socket: CallSocket, req: HostRequest, drained: () => void) => void;
 
 const HIGH_WATER_MARK = 65_536;
+/** Bytes that are copied together while a socket is corked; larger pieces leave by themselves. */
+const MAX_GATHERED = 16_384;
 
 /**
  * `req.socket` of a call. Calls share a connection, so this is no socket of the system; it is what Node's messages and
@@ -61,6 +63,8 @@ export class CallSocket extends EventEmitter {
   #heldBytes = 0;
   /** Bytes that were given to the connection's turn `#turn`. */
   #unwritten = 0;
+  /** Written while corked, latin1. */
+  #gathered = "";
   #turn = -1;
   #isEnding = false;
   #isFinished = false;
@@ -122,13 +126,17 @@ export class CallSocket extends EventEmitter {
     return this._writableState.corked;
   }
 
+  /** As a stream's: what is written until `uncork()` leaves as one frame, a head and a short body as a rule. */
   cork(): void {
-    this._writableState.corked++; // frames of a turn leave together in any case
+    this._writableState.corked++;
   }
 
   uncork(): void {
     if (this._writableState.corked > 0) {
       this._writableState.corked--;
+    }
+    if (this._writableState.corked === 0) {
+      this.#giveGathered();
     }
   }
 
@@ -197,10 +205,26 @@ export class CallSocket extends EventEmitter {
       this.#unwritten = 0;
     }
     this.#unwritten += size;
+    if (this._writableState.corked > 0 && this.#gathered.length + size <= MAX_GATHERED) {
+      this.#gathered += typeof data === "string" ? data : data.toString("latin1");
+      writer.schedule();
+      return;
+    }
+    this.#giveGathered();
     if (typeof data === "string") {
       writer.text(FRAME.answer, this.#id, data);
     } else {
       writer.bytes(FRAME.answer, this.#id, data);
+    }
+  }
+
+  #giveGathered(): void {
+    const text = this.#gathered;
+    if (text !== "") {
+      this.#gathered = "";
+      if (!this.destroyed) {
+        this.#line.writer.text(FRAME.answer, this.#id, text);
+      }
     }
   }
 
@@ -264,6 +288,7 @@ export class CallSocket extends EventEmitter {
   }
 
   #end(): void {
+    this.#giveGathered();
     this.#line.writer.text(FRAME.end, this.#id, "");
     this.#isFinished = true;
     this.#close(undefined, true);
