@@ -20,8 +20,8 @@ export let endBody: (req: HostRequest, trailers: string[]) => void;
 /** Whether nobody has begun to read the body, or listens for it. */
 export let isBodyUntouched: (req: HostRequest) => boolean;
 
-/** Whether `rawHeaders` are still the received lines. */
-export let areFieldsReceived: (req: HostRequest) => boolean;
+/** The received lines, where `rawHeaders` still are the same; else null. */
+export let receivedFields: (req: HostRequest) => readonly string[] | null;
 
 /** The body went elsewhere: it is over for whoever reads it here, or has been when `isRead`. */
 export let skipBody: (req: HostRequest, isRead: boolean) => void;
@@ -88,10 +88,12 @@ export class HostRequest extends IncomingMessage {
       !req.destroyed &&
       req.listenerCount("data") === 0 &&
       req.listenerCount("readable") === 0;
-    areFieldsReceived = (req) => {
+    receivedFields = (req) => {
       const received = req.#received;
       const lines = req.rawHeaders;
-      return lines.length === received.length && received.every((text, at) => lines[at] === text);
+      const isSame =
+        lines.length === received.length && received.every((text, at) => lines[at] === text);
+      return isSame ? received : null;
     };
     skipBody = (req, isRead) => {
       if (!req.complete) {

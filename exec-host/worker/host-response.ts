@@ -16,6 +16,8 @@ export interface ResponseWatcher {
   head(status: number): string | null;
   /** The response is closed, finished or not; called once. */
   closed(): void;
+  /** Runs listeners of the script's as its call's. */
+  within(task: () => boolean): boolean;
 }
 
 /** Node's own methods, whatever a script put on its response; only the forms that are used here. */
@@ -24,7 +26,7 @@ const NODE = ServerResponse.prototype as unknown as {
   write(...given: unknown[]): boolean;
 };
 
-const NOBODY: ResponseWatcher = { head: () => null, closed() {} };
+const NOBODY: ResponseWatcher = { head: () => null, closed() {}, within: (task) => task() };
 
 let watch: (res: HostResponse, watcher: ResponseWatcher) => void;
 let watcherOf: (res: HostResponse) => ResponseWatcher | null;
@@ -69,14 +71,16 @@ export class HostResponse extends ServerResponse<HostRequest> {
 
   /** What the host does about an event; not by listeners, which a script can take away. */
   override emit(event: string | symbol, ...rest: unknown[]): boolean {
+    const watcher = this.#watcher;
     if (event === "finish") {
       this.#finished();
     } else if (event === "close") {
-      const watcher = this.#watcher;
       this.#watcher = NOBODY;
       watcher.closed();
+    } else {
+      return super.emit(event, ...rest);
     }
-    return super.emit(event, ...rest);
+    return this.listenerCount(event) > 0 && watcher.within(() => super.emit(event, ...rest));
   }
 
   /** The last byte is on its way: what Node's server does then. */

@@ -3,19 +3,13 @@ import { encodeOrder } from "../../dispatcher/order.ts";
 import type { FieldLines } from "../../policy/kernel/exchange.ts";
 import { areSendable } from "../../policy/kernel/http1/request-head.ts";
 import type { OutgoingRequest, UpstreamFailure } from "../../policy/kernel/http1/types.ts";
+import type { PlannedRequest } from "./upstream-request.ts";
 import { currentCall, type Call } from "./call.ts";
 import type { HookCall } from "./hook.ts";
-import {
-  areFieldsReceived,
-  areHeadersSeen,
-  isBodyAnnounced,
-  isBodyUntouched,
-  skipBody,
-  type HostRequest,
-} from "./host-request.ts";
+import { isBodyAnnounced, isBodyUntouched, skipBody, type HostRequest } from "./host-request.ts";
 import { takeBack, type HostResponse } from "./host-response.ts";
 import { finishLent, isUntouched, lend, stagedFields, tellLentHead } from "./lent-response.ts";
-import { NO_OVERRIDES, type Overrides } from "./overrides.ts";
+import type { Overrides } from "./overrides.ts";
 
 /** Takes an order for one call. */
 export interface OrderDesk {
@@ -56,7 +50,7 @@ export function orderForward(
   hook: HookCall,
   req: HostRequest,
   res: HostResponse,
-  request: OutgoingRequest,
+  request: PlannedRequest,
   overrides: Overrides,
   outcome: OrderOutcome,
 ): boolean {
@@ -74,8 +68,7 @@ export function orderForward(
     return false;
   }
   hook.desk = null; // one order per call
-  const isSame = overrides === NO_OVERRIDES && !areHeadersSeen(req) && areFieldsReceived(req);
-  const fields = isSame ? null : request.fields;
+  const fields = request.isAsReceived ? null : request.fields;
   if (fields !== null && !areTexts(fields)) {
     return false;
   }
@@ -127,11 +120,11 @@ export function orderForward(
       done() {
         if (call.isLent) {
           over();
-          currentCall.run(call, () => {
-            skipBody(req, true);
-            finishLent(res);
-            outcome.done();
-          });
+          if (!req.complete) {
+            currentCall.run(call, () => skipBody(req, true));
+          }
+          finishLent(res);
+          outcome.done();
         }
       },
       failed(failure) {

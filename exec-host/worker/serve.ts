@@ -34,6 +34,7 @@ export function createServer(deps: ServeDeps): Server {
     call.desk = desk;
     active++;
     watchResponse(res, {
+      within: (task) => currentCall.run(call, task),
       head: (status) => call.tellHead(status),
       closed() {
         active--;

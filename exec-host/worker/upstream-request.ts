@@ -18,8 +18,8 @@ import {
 } from "../../policy/kernel/target.ts";
 import type { Call } from "./call.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import type { HostRequest } from "./host-request.ts";
-import type { HeaderOverride, Overrides } from "./overrides.ts";
+import { receivedFields, type HostRequest } from "./host-request.ts";
+import { NO_OVERRIDES, type HeaderOverride, type Overrides } from "./overrides.ts";
 import { clientBody, LiveBody, type BodyState } from "./request-body.ts";
 import { requestFields } from "./request-fields.ts";
 
@@ -52,7 +52,7 @@ export function planRequest(
   overrides: Overrides,
   encodedBody: EncodedBody | null,
   limits: OutgoingRequest["limits"],
-): OutgoingRequest {
+): PlannedRequest {
   const target = overrides.target ?? clientTarget(call, origPath, req);
   const method = overrides.method ?? req.method ?? envelope.method;
   const mayCarryBody = method !== "GET" && method !== "HEAD";
@@ -60,23 +60,60 @@ export function planRequest(
   if (mayCarryBody) {
     body = encodedBody === null ? clientBody(req, state) : encodedBody.source;
   }
-  return {
-    origin: {
-      kind: "tcp",
-      host: overrides.host ?? envelope.upstreamHost,
-      port: overrides.port ?? envelope.upstreamPort,
-    },
-    method,
-    target,
-    fields: withOurs(
-      toFields(requestFields(req), overrides.headers, encodedBody?.contentType ?? null),
+  const lines = requestFields(req);
+  // As received, and a copy that nobody changes: what is sent of it is made up when it is needed.
+  const received =
+    overrides === NO_OVERRIDES && lines === req.rawHeaders ? receivedFields(req) : null;
+  const complete = (from: FieldLines): FieldLines =>
+    withOurs(
+      toFields(from, overrides.headers, encodedBody?.contentType ?? null),
       call,
       envelope,
       overrides,
-    ),
-    body,
-    limits,
-  };
+    );
+  const origin = {
+    kind: "tcp",
+    host: overrides.host ?? envelope.upstreamHost,
+    port: overrides.port ?? envelope.upstreamPort,
+  } as const;
+  const shared = { origin, method, target, body, limits };
+  return received === null
+    ? new PlannedRequest(shared, complete(lines), null)
+    : new PlannedRequest(shared, null, () => complete(received));
+}
+
+/** A request that is ready to be sent. */
+export class PlannedRequest implements OutgoingRequest {
+  readonly origin: OutgoingRequest["origin"];
+  readonly method: string;
+  readonly target: string;
+  readonly body: BodySource | null;
+  readonly limits: OutgoingRequest["limits"];
+  #fields: FieldLines | null;
+  readonly #complete: (() => FieldLines) | null;
+
+  constructor(
+    { origin, method, target, body, limits }: Omit<OutgoingRequest, "fields">,
+    fields: FieldLines | null,
+    complete: (() => FieldLines) | null,
+  ) {
+    this.origin = origin;
+    this.method = method;
+    this.target = target;
+    this.body = body;
+    this.limits = limits;
+    this.#fields = fields;
+    this.#complete = complete;
+  }
+
+  /** The fields are those of the client's request, which the edge has too. */
+  get isAsReceived(): boolean {
+    return this.#complete !== null;
+  }
+
+  get fields(): FieldLines {
+    return (this.#fields ??= this.#complete?.() ?? []);
+  }
 }
 
 /**

@@ -31,12 +31,13 @@ const start = (message: StartMessage): void => {
   const call = ({ head, req, res }: ReceivedCall): void => {
     active++;
     const closed = (): void => {};
+    const within = (task: () => boolean): boolean => task();
     res.on("close", () => active--);
     const url = new URL(req.url ?? "/", "http://worker");
     const number = (name: string): number => Number(url.searchParams.get(name));
     switch (url.pathname) {
       case "/pid":
-        watchResponse(res, { head: () => "answered", closed });
+        watchResponse(res, { head: () => "answered", closed, within });
         res.end(String(process.pid));
         return;
       case "/spin":
@@ -62,7 +63,7 @@ const start = (message: StartMessage): void => {
         return;
       }
       case "/outcome":
-        watchResponse(res, { head: () => url.searchParams.get("word") ?? "", closed });
+        watchResponse(res, { head: () => url.searchParams.get("word") ?? "", closed, within });
         res.statusCode = number("status");
         res.end("said");
         return;
