@@ -40,6 +40,8 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
   #order: RunningOrder | null = null;
   /** The body went to the service: the worker has to be told that it gets none. */
   #isBodyOrdered = false;
+  /** What is to be told of the head of its answer, until it is. */
+  #headReport = "";
   /** Its answer has begun: nothing can take its place any more. */
   #isOrderAnswered = false;
   readonly #parser = new AnswerParser(this);
@@ -138,15 +140,19 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
     this.#order = orders.forward(order, {
       head: (status, reason, ms) => {
         this.#isOrderAnswered = true;
-        writer.later(FRAME.orderHead, this.id, encodeOrderHead(status, reason, ms));
+        this.#headReport = encodeOrderHead(status, reason, ms);
+        queueMicrotask(() => this.#reportHead());
       },
       done: () => {
         if (!this.#isOver) {
-          writer.later(FRAME.orderDone, this.id, "");
+          // A short answer is here whole: one report says all of it.
+          writer.later(FRAME.orderDone, this.id, this.#headReport);
+          this.#headReport = "";
           this.#settle();
         }
       },
       failed: (failure) => {
+        this.#reportHead();
         this.#order = null;
         const isClients = failure.kind === "body"; // it broke off: there is nobody to answer
         if (isClients) {
@@ -161,6 +167,14 @@ export class FramedCall implements OutgoingCall, AnswerEvents, BodySink {
     });
     if (this.#isOver) {
       this.#order = null;
+    }
+  }
+
+  #reportHead(): void {
+    const report = this.#headReport;
+    if (report !== "" && !this.#isOver) {
+      this.#headReport = "";
+      this.#line.writer.later(FRAME.orderHead, this.id, report);
     }
   }
 

@@ -24,7 +24,7 @@ export const FRAME = {
   credit: 6,
   /** About a request that the worker ordered to forward (`order.ts`): its answer's head is on its way to the client. */
   orderHead: 7,
-  /** The whole answer is. */
+  /** The whole answer is; with what `orderHead` would have said, where both came at once. */
   orderDone: 8,
   /** It failed; behind an `orderHead` the client was cut off. */
   orderFailed: 9,

@@ -222,9 +222,11 @@ class Line implements CallLine {
 
 function tellOrder(open: Open, type: number, payload: string): void {
   const { order } = open;
-  if (type === FRAME.orderHead) {
+  if (type === FRAME.orderHead || (type === FRAME.orderDone && payload !== "")) {
     const { status, reason, ms } = decodeOrderHead(payload);
     order?.head(status, reason, ms);
+  }
+  if (type === FRAME.orderHead) {
     return;
   }
   open.order = null;

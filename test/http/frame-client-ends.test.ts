@@ -245,21 +245,30 @@ describe("an order", () => {
     return { ...setup, call, it, report };
   }
 
-  test("is reported from its head to its end, and the call is over", async () => {
-    const { call, it, report, settle } = await ordered();
-    report.head(299, "Fine enough", 12.34);
-    report.done();
-    await eventually(() => it.seen(FRAME.orderDone).length === 1);
-    expect(it.seen(FRAME.orderHead).map(({ text }) => decodeOrderHead(text))).toEqual([
-      { status: 299, reason: "Fine enough", ms: 12.3 },
-    ]);
-    it.say(FRAME.answer, OK);
-    it.say(FRAME.cut);
-    await settle();
-    expect(call.events).toEqual(["forward"]);
-    expect(call.ordered).toEqual([]);
-    expect(it.seen(FRAME.cancel)).toEqual([]);
-  });
+  test.for([
+    ["at once", FRAME.orderDone],
+    ["bit by bit", FRAME.orderHead],
+  ] as const)(
+    "is reported from its head to its end, %s, and the call is over",
+    async ([way, type]) => {
+      const { call, it, report, settle } = await ordered();
+      report.head(299, "Fine enough", 12.34);
+      if (way === "bit by bit") {
+        await eventually(() => it.seen(FRAME.orderHead).length === 1);
+      }
+      report.done();
+      await eventually(() => it.seen(FRAME.orderDone).length === 1);
+      expect(it.seen(type).map(({ text }) => decodeOrderHead(text))).toEqual([
+        { status: 299, reason: "Fine enough", ms: 12.3 },
+      ]);
+      it.say(FRAME.answer, OK);
+      it.say(FRAME.cut);
+      await settle();
+      expect(call.events).toEqual(["forward"]);
+      expect(call.ordered).toEqual([]);
+      expect(it.seen(FRAME.cancel)).toEqual([]);
+    },
+  );
 
   test("that fails before a head leaves the word to the worker", async () => {
     const { call, it, report, settle } = await ordered();
