@@ -15,8 +15,8 @@ export interface CallHead {
   readonly envelope: Envelope;
   readonly method: string;
   readonly target: string;
-  /** As the script may see them, the framing of the body included. */
-  readonly fields: string[];
+  /** As the script may see them, the framing of the body included; one line for a name, one for a value. See `splitFields`. */
+  readonly fields: string;
   readonly hasBody: boolean;
   /** The edge would forward the request itself (`order.ts`). */
   readonly takesOrders: boolean;
@@ -73,6 +73,19 @@ export function encodeCall(
   return payload;
 }
 
+/** The fields of a call, name, value, name, value…: most scripts never look at them. */
+export function splitFields(fields: string): string[] {
+  return fields === "" ? [] : fields.split("\n");
+}
+
+function countLines(text: string): number {
+  let count = 1;
+  for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) {
+    count++;
+  }
+  return count;
+}
+
 /** Whether a text has exactly `count` lines, of single bytes. */
 function isLines(text: string, count: number): boolean {
   let lines = 1;
@@ -105,10 +118,18 @@ const ORDINARY_LINES = SHARED_LINES + 1;
 
 /** Reads it back; null for anything that {@link encodeCall} did not make. */
 export function decodeCall(payload: string): CallHead | null {
-  const lines = payload.split("\n");
+  const lines = payload.split("\n", HOOK_LINES);
   const [kind, clientAddress, sub, exec, depth, method, target, marks] = lines;
   const count = kind === "hook" ? HOOK_LINES : ORDINARY_LINES;
-  if (lines.length < count || (lines.length - count) % 2 !== 0 || !method || !target) {
+  if (lines.length < count || !method || !target) {
+    return null;
+  }
+  let at = 0;
+  for (let i = 0; i < count; i++) {
+    at += lines[i]!.length + 1;
+  }
+  const fields = payload.slice(at);
+  if (at <= payload.length && countLines(fields) % 2 !== 0) {
     return null;
   }
   const shared = {
@@ -119,7 +140,7 @@ export function decodeCall(payload: string): CallHead | null {
   const head = {
     method,
     target,
-    fields: lines.slice(count),
+    fields,
     hasBody: marks!.includes("b"),
     takesOrders: marks!.includes("o"),
     depth: parseDepth(depth),

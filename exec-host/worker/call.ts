@@ -31,7 +31,7 @@ const OUTCOME_OF: Partial<Record<ErrorCode, DispatchOutcomeName>> = {
 const OVER = makeOver();
 
 function makeOver(): HostResponse {
-  const parts = { method: "GET", target: "/", fields: [], hasBody: false, want() {} };
+  const parts = { method: "GET", target: "/", fields: "", hasBody: false, want() {} };
   const res = new HostResponse(new HostRequest(undefined, parts));
   res.on("error", () => {}); // what comes after the end is nobody's affair
   res.end();

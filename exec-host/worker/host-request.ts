@@ -1,5 +1,6 @@
 import { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
+import { splitFields } from "../../dispatcher/call-frame.ts";
 import type { CallSocket } from "./call-socket.ts";
 
 /** Whether a request has a body (RFC 9112 6.3). */
@@ -17,11 +18,17 @@ export let receiveBody: (req: HostRequest, bytes: Buffer) => void;
 /** The body is complete. */
 export let endBody: (req: HostRequest, trailers: string[]) => void;
 
+/** Whether nobody has looked at the fields, in whatever form. */
+export let areFieldsUnread: (req: HostRequest) => boolean;
+
 /** Whether nobody has begun to read the body, or listens for it. */
 export let isBodyUntouched: (req: HostRequest) => boolean;
 
-/** The received lines, where `rawHeaders` still are the same; else null. */
-export let receivedFields: (req: HostRequest) => readonly string[] | null;
+/** The received lines, whatever became of `rawHeaders`. Not to be changed. */
+export let receivedFields: (req: HostRequest) => readonly string[];
+
+/** Whether `rawHeaders` are still the received lines. */
+export let areFieldsReceived: (req: HostRequest) => boolean;
 
 /** The body went elsewhere: it is over for whoever reads it here, or has been when `isRead`. */
 export let skipBody: (req: HostRequest, isRead: boolean) => void;
@@ -30,8 +37,8 @@ export let skipBody: (req: HostRequest, isRead: boolean) => void;
 export interface RequestParts {
   readonly method: string;
   readonly target: string;
-  /** Name, value, name, value…; the request keeps the list. */
-  readonly fields: string[];
+  /** Name, value, name, value…, a line each. */
+  readonly fields: string;
   readonly hasBody: boolean;
   /** Asks for so many bytes of the body. */
   readonly want: (bytes: number) => void;
@@ -52,10 +59,13 @@ export class HostRequest extends IncomingMessage {
   #readFiles: (() => unknown) | null = null;
   readonly #want: (bytes: number) => void;
   readonly #hasBody: boolean;
-  readonly #received: readonly string[];
+  /** The received fields until somebody looks at them. */
+  #unread: string | null;
+  #received: readonly string[] | null = null;
   #areHeadersSeen = false;
   /** Bytes that may be asked for: all that fits at first, then what was taken. */
   #room = WINDOW;
+  #lines: string[] = [];
 
   static {
     const node = Object.getOwnPropertyDescriptor(IncomingMessage.prototype, "headers")!;
@@ -64,6 +74,7 @@ export class HostRequest extends IncomingMessage {
       configurable: true,
       get(this: HostRequest): unknown {
         this.#areHeadersSeen = true;
+        this.#readFields();
         return node.get?.call(this) as unknown;
       },
       set(this: HostRequest, value: unknown) {
@@ -79,6 +90,19 @@ export class HostRequest extends IncomingMessage {
         req.#readFiles = read;
       }
     };
+    Object.defineProperty(HostRequest.prototype, "rawHeaders", {
+      configurable: true,
+      get(this: HostRequest): string[] {
+        return this.#readFields();
+      },
+      set(this: HostRequest, lines: string[]) {
+        if (#unread in this) {
+          receivedFields(this); // this is a script's doing, or Node's at the first look
+          this.#unread = null;
+          this.#lines = lines;
+        }
+      },
+    });
     isBodyAnnounced = (req) => req.#hasBody;
     areHeadersSeen = (req) => !(#areHeadersSeen in req) || req.#areHeadersSeen;
     isBodyUntouched = (req) =>
@@ -88,13 +112,16 @@ export class HostRequest extends IncomingMessage {
       !req.destroyed &&
       req.listenerCount("data") === 0 &&
       req.listenerCount("readable") === 0;
-    receivedFields = (req) => {
-      const received = req.#received;
+    receivedFields = (req) => (req.#received ??= splitFields(req.#unread ?? ""));
+    areFieldsReceived = (req) => {
+      if (req.#unread !== null) {
+        return true; // nobody has looked, so nobody has changed them
+      }
+      const received = req.#received ?? [];
       const lines = req.rawHeaders;
-      const isSame =
-        lines.length === received.length && received.every((text, at) => lines[at] === text);
-      return isSame ? received : null;
+      return lines.length === received.length && received.every((text, at) => lines[at] === text);
     };
+    areFieldsUnread = (req) => req.#unread !== null;
     skipBody = (req, isRead) => {
       if (!req.complete) {
         req.#end([]);
@@ -114,13 +141,27 @@ export class HostRequest extends IncomingMessage {
     this.httpVersionMinor = 1;
     this.method = parts.method;
     this.url = parts.target;
-    (this as unknown as NodeRequest)._addHeaderLines(parts.fields, parts.fields.length);
-    this.#received = parts.fields.slice();
+    this.#unread = parts.fields;
     this.#want = parts.want;
     this.#hasBody = parts.hasBody;
     if (!parts.hasBody) {
       this.#end([]);
     }
+  }
+
+  /** Splits the fields and hands them to Node, once. */
+  #readFields(): string[] {
+    const text = this.#unread;
+    if (text !== null) {
+      const lines = [...receivedFields(this)];
+      this.#unread = null;
+      this.#lines = lines;
+      const { complete } = this;
+      this.complete = false; // Node takes lines that come later for trailers
+      (this as unknown as NodeRequest)._addHeaderLines(lines, lines.length);
+      this.complete = complete;
+    }
+    return this.#lines;
   }
 
   get body(): unknown {

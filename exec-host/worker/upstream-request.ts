@@ -18,7 +18,12 @@ import {
 } from "../../policy/kernel/target.ts";
 import type { Call } from "./call.ts";
 import { HookUpstreamError } from "./hook-upstream-error.ts";
-import { receivedFields, type HostRequest } from "./host-request.ts";
+import {
+  areFieldsReceived,
+  areFieldsUnread,
+  receivedFields,
+  type HostRequest,
+} from "./host-request.ts";
 import { NO_OVERRIDES, type HeaderOverride, type Overrides } from "./overrides.ts";
 import { clientBody, LiveBody, type BodyState } from "./request-body.ts";
 import { requestFields } from "./request-fields.ts";
@@ -60,10 +65,10 @@ export function planRequest(
   if (mayCarryBody) {
     body = encodedBody === null ? clientBody(req, state) : encodedBody.source;
   }
-  const lines = requestFields(req);
-  // As received, and a copy that nobody changes: what is sent of it is made up when it is needed.
-  const received =
-    overrides === NO_OVERRIDES && lines === req.rawHeaders ? receivedFields(req) : null;
+  const isUnread = areFieldsUnread(req);
+  const lines = isUnread ? [] : requestFields(req);
+  const isReceived =
+    overrides === NO_OVERRIDES && (isUnread || lines === req.rawHeaders) && areFieldsReceived(req);
   const complete = (from: FieldLines): FieldLines =>
     withOurs(
       toFields(from, overrides.headers, encodedBody?.contentType ?? null),
@@ -77,9 +82,10 @@ export function planRequest(
     port: overrides.port ?? envelope.upstreamPort,
   } as const;
   const shared = { origin, method, target, body, limits };
-  return received === null
-    ? new PlannedRequest(shared, complete(lines), null)
-    : new PlannedRequest(shared, null, () => complete(received));
+  // As received: what is sent of it is made up when it is needed, from what nobody can change.
+  return isReceived
+    ? new PlannedRequest(shared, null, () => complete(receivedFields(req)))
+    : new PlannedRequest(shared, complete(isUnread ? receivedFields(req) : lines), null);
 }
 
 /** A request that is ready to be sent. */
