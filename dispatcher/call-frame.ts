@@ -1,5 +1,5 @@
 import type { FieldLines } from "../policy/kernel/exchange.ts";
-import { EXPECTS_BODY, isSendableStart } from "../policy/kernel/http1/request-head.ts";
+import { areSendable, EXPECTS_BODY, isSendableStart } from "../policy/kernel/http1/request-head.ts";
 import {
   checkedHook,
   decodeBytes,
@@ -38,10 +38,9 @@ export function encodeCall(
   bodyLength: number | null | undefined,
   takesOrders: boolean,
 ): string {
-  if (!isSendableStart(method, target)) {
+  if (!isSendableStart(method, target) || !areSendable(fields)) {
     throw new TypeError("the request cannot be handed over");
   }
-  let count = envelope.kind === "hook" ? HOOK_LINES : ORDINARY_LINES;
   let depth = "";
   let lines = "";
   for (let i = 0; i + 1 < fields.length; i += 2) {
@@ -49,24 +48,23 @@ export function encodeCall(
       depth = fields[i + 1]!;
     } else {
       lines += `\n${fields[i]}\n${fields[i + 1]}`;
-      count += 2;
     }
   }
   if (bodyLength === null) {
     lines += "\nTransfer-Encoding\nchunked";
-    count += 2;
   } else if (bodyLength !== undefined || EXPECTS_BODY.has(method)) {
     lines += `\nContent-Length\n${bodyLength ?? 0}`;
-    count += 2;
   }
   const { clientAddress, subdomain, execId } = envelope;
   const marks = `${bodyLength === undefined ? "" : "b"}${takesOrders ? "o" : ""}`;
-  const payload =
+  const head =
     `${envelope.kind}\n${clientAddress}\n${subdomain ?? ""}\n${execId ?? ""}\n${depth}\n` +
-    `${method}\n${target}\n${marks}\n${encodeOwn(envelope)}${lines}`;
-  if (!isLines(payload, count)) {
+    `${method}\n${target}\n${marks}\n${encodeOwn(envelope)}`;
+  const count = envelope.kind === "hook" ? HOOK_LINES : ORDINARY_LINES;
+  if (NO_LINES.test(head) || countLines(head) !== count) {
     throw new TypeError("the hand-over has a value that is no line");
   }
+  const payload = head + lines;
   if (payload.length > MAX_FRAME_BYTES) {
     throw new TypeError("the request is too long to be handed over");
   }
@@ -86,19 +84,8 @@ function countLines(text: string): number {
   return count;
 }
 
-/** Whether a text has exactly `count` lines, of single bytes. */
-function isLines(text: string, count: number): boolean {
-  let lines = 1;
-  for (let at = 0; at < text.length; at++) {
-    const code = text.charCodeAt(at);
-    if (code === 10) {
-      lines++;
-    } else if (code > 255 || code === 0 || code === 13) {
-      return false;
-    }
-  }
-  return lines === count;
-}
+/** What no line of the hand-over has: bytes that end lines elsewhere, and characters that are no byte. */
+const NO_LINES = /[\0\r]|[^\0-\xff]/;
 
 /** The lines that only one kind of call has. */
 function encodeOwn(envelope: Envelope): string {

@@ -22,6 +22,8 @@ export interface FrameClient {
 
 /** How often silence is looked at. */
 const CHECK_MS = 1000;
+/** What a worker may leave unread; more would be memory of the edge that its scripts decide about. */
+const MAX_UNREAD_BYTES = 16 * 1024 * 1024;
 /** One read buffer for all connections: reads are synchronous, and parsers copy what they pass on. */
 const READ_BUFFER = Buffer.allocUnsafeSlow(65_536);
 
@@ -42,11 +44,13 @@ export function createFrameClient(clock: Clock): FrameClient {
           }
         });
         line = opened;
-        if (!isClosed) {
-          lines.set(path, line);
-        }
+        lines.set(path, line);
       }
-      return line.send(request, payload, handler, isClosed);
+      const call = line.send(request, payload, handler);
+      if (isClosed) {
+        line.closeWhenIdle();
+      }
+      return call;
     },
     close() {
       isClosed = true;
@@ -105,13 +109,10 @@ class Line implements CallLine {
     socket.on("close", () => this.#close());
   }
 
-  send(
-    request: ExecRequest,
-    payload: string,
-    handler: AnswerHandler,
-    endsIdle: boolean,
-  ): OutgoingCall {
-    this.#endsIdle ||= endsIdle;
+  send(request: ExecRequest, payload: string, handler: AnswerHandler): OutgoingCall {
+    if (this.#socket.writableLength > MAX_UNREAD_BYTES) {
+      this.#socket.destroy(new Error("the worker does not read its calls"));
+    }
     const call = new FramedCall(this.#numbers.next(), this, request, handler);
     this.#calls.put(call.id, call);
     this.writer.text(FRAME.call, call.id, payload);
@@ -159,10 +160,14 @@ class Line implements CallLine {
     this.#checks.cancel();
     this.#ended();
     const failure = this.#isConnected
-      ? ["reset", "the connection closed before the answer was complete"]
-      : ["connect", "the connection was not accepted"];
+      ? new UpstreamFailure(
+          "reset",
+          "the connection closed before the answer was complete",
+          this.#error,
+        )
+      : new UpstreamFailure("connect", "the connection was not accepted", this.#error);
     for (const call of this.#calls.all()) {
-      call.broken(new UpstreamFailure(failure[0] as "reset" | "connect", failure[1]!, this.#error));
+      call.broken(failure);
     }
   }
 }

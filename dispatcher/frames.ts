@@ -142,7 +142,7 @@ export class FrameWriter {
   turn = 0;
   /** The peer reads more slowly than we write. Whoever sees it waits for the target's `drain`. */
   isFull = false;
-  /** Runs before each write: the last moment to add a frame. */
+  /** Runs when a turn is over, before its frames are written: the last moment to add one. */
   onFlush: (() => void) | null = null;
 
   constructor(target: FrameTarget, clock: Clock) {
