@@ -68,9 +68,10 @@ export class CallSocket extends EventEmitter {
   #turn = -1;
   #isEnding = false;
   #isFinished = false;
-  #isLent = false;
-  #isHeadOut = false;
+  /** Set while the edge answers in the script's place. */
   #takenBack: (() => void) | null = null;
+  /** The head of that answer is out. */
+  #isHeadOut = false;
   #request: HostRequest | null = null;
   #drained: () => void = () => {};
   #timer: NodeJS.Timeout | null = null;
@@ -82,13 +83,11 @@ export class CallSocket extends EventEmitter {
     finishSocket = (socket, endsHere) => socket.#finish(endsHere);
     lendSocket = (socket, takenBack) => {
       socket.#takenBack = takenBack;
-      socket.#isLent = true;
     };
     noteHead = (socket) => {
       socket.#isHeadOut = true;
     };
     returnSocket = (socket) => {
-      socket.#isLent = false;
       socket.#takenBack = null;
     };
     bindMessages = (socket, req, drained) => {
@@ -116,8 +115,8 @@ export class CallSocket extends EventEmitter {
   }
 
   get writableLength(): number {
-    if (this.#isLent) {
-      return 1;
+    if (this.#takenBack !== null) {
+      return 1; // the answer is not out yet
     }
     return this.#heldBytes + (this.#turn === this.#line.writer.turn ? this.#unwritten : 0);
   }
@@ -156,17 +155,15 @@ export class CallSocket extends EventEmitter {
       }
       return false;
     }
-    if (this.#isLent && this.#isHeadOut) {
+    const takenBack = this.#takenBack;
+    if (takenBack !== null && this.#isHeadOut) {
       if (done !== undefined) {
         this.#line.writer.after(done);
       }
       return true;
     }
-    if (this.#isLent) {
-      const takenBack = this.#takenBack;
-      returnSocket(this);
-      takenBack?.();
-    }
+    this.#takenBack = null;
+    takenBack?.();
     this.#timer?.refresh();
     const text = typeof data === "string" && isLatin1(data, encoding) ? data : null;
     const bytes = text === null ? toBuffer(data, encoding) : null;
@@ -311,9 +308,7 @@ export class CallSocket extends EventEmitter {
     this.#isFinished = true;
     this.#isEnding = true;
     this.#request = null;
-    if (this.#timer !== null) {
-      clearTimeout(this.#timer);
-    }
+    clearTimeout(this.#timer ?? undefined);
     this.#line.closed(this.#id, true);
   }
 
@@ -364,7 +359,7 @@ export class CallSocket extends EventEmitter {
   }
 
   #timedOut(): void {
-    if (this.#isLent && this.#isHeadOut) {
+    if (this.#takenBack !== null && this.#isHeadOut) {
       this.#timer?.refresh(); // the edge sees to the stream
       return;
     }

@@ -61,8 +61,6 @@ export class Call implements LogSubject {
   desk: OrderDesk | null = null;
   /** The edge answers in the script's place (`order-forward.ts`). */
   isLent = false;
-  /** Fields that were staged meanwhile are about to be told. */
-  isStaging = false;
   /** Called once when the response is closed. */
   onEnd: (() => void) | null = null;
   /** How deep it stands in calls of other hooks; what its script sends elsewhere carries that. */

@@ -65,13 +65,8 @@ export async function forward(
         if (hook.call.isGone) {
           resolve(null); // nobody is left to be told
         } else {
-          reject(answeredError()); // the host answered in the script's place
+          reject(answeredError());
         }
-      },
-      takenBack() {
-        hook.call.isLent = false;
-        hook.call.onEnd = null;
-        reject(answeredError());
       },
       failed: (cause) => resolve(toHookError(cause, hook.call)),
       brokeOff(cause) {

@@ -7,13 +7,9 @@ import { HostResponse, socketOf, watchStaging, type HeadState } from "./host-res
 /** What a response must be as the host made it, for its answer to be given by somebody else unnoticed. */
 const { write, end, emit, writeHead, flushHeaders, getHeaderNames } = HostResponse.prototype;
 const { write: nodeWrite, end: nodeEnd } = ServerResponse.prototype;
-/** Node's own, in the forms that are used here. */
-const NODE = ServerResponse.prototype as unknown as {
-  readonly end: (this: ServerResponse) => unknown;
+const { getRawHeaderNames } = ServerResponse.prototype as unknown as {
   readonly getRawHeaderNames: (this: ServerResponse) => string[];
 };
-const { getRawHeaderNames } = NODE;
-const endNow = NODE.end;
 
 /** Nobody has begun an answer, or put methods of his own in the way of one. */
 export function isUntouched(res: HostResponse): boolean {
@@ -39,19 +35,13 @@ export function isUntouched(res: HostResponse): boolean {
 /** The fields that are staged for the answer, one line for each value. */
 export function stagedFields(res: HostResponse): string[] {
   const lines: string[] = [];
-  for (const lower of getHeaderNames.call(res)) {
-    const value = ServerResponse.prototype.getHeader.call(res, lower);
+  for (const name of getRawHeaderNames.call(res)) {
+    const value = ServerResponse.prototype.getHeader.call(res, name);
     for (const one of Array.isArray(value) ? value : [value]) {
-      lines.push(rawName(res, lower), String(one));
+      lines.push(name, String(one));
     }
   }
   return lines;
-}
-
-/** As the script spelled it. */
-function rawName(res: HostResponse, lower: string): string {
-  const names = getRawHeaderNames.call(res);
-  return names.find((name) => name.toLowerCase() === lower) ?? lower;
 }
 
 /**
@@ -84,6 +74,6 @@ export function finishLent(res: HostResponse): void {
     return; // by the script
   }
   const socket = socketOf(res);
-  endNow.call(res);
+  (nodeEnd as (this: ServerResponse) => unknown).call(res);
   returnSocket(socket);
 }

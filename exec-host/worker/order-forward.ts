@@ -4,7 +4,7 @@ import type { FieldLines } from "../../policy/kernel/exchange.ts";
 import { areSendable } from "../../policy/kernel/http1/request-head.ts";
 import type { OutgoingRequest, UpstreamFailure } from "../../policy/kernel/http1/types.ts";
 import type { PlannedRequest } from "./upstream-request.ts";
-import { currentCall, type Call } from "./call.ts";
+import { currentCall } from "./call.ts";
 import type { HookCall } from "./hook.ts";
 import { isBodyAnnounced, isBodyUntouched, skipBody, type HostRequest } from "./host-request.ts";
 import { takeBack, type HostResponse } from "./host-response.ts";
@@ -31,10 +31,8 @@ export interface OrderOutcome {
   /** The script did something else to its messages in the same turn: the request is sent from here. */
   sendHere(): void;
   done(): void;
-  /** The call ended before: its client left, or the host answered in the script's place. */
+  /** Another answer came first, the script's own or the host's, or the client left. */
   ended(): void;
-  /** The script writes an answer of its own while the service is waited for. */
-  takenBack(): void;
   /** No answer came; nothing is out. */
   failed(failure: UpstreamFailure): void;
   /** The answer broke off, and the client was cut. */
@@ -72,6 +70,24 @@ export function orderForward(
   if (fields !== null && !areTexts(fields)) {
     return false;
   }
+  /** What the script stages while the service is waited for is told once per turn. */
+  let isStaging = false;
+  const stageSoon = (): void => {
+    if (!isStaging) {
+      isStaging = true;
+      queueMicrotask(() => {
+        isStaging = false;
+        const staged = stagedFields(res);
+        if (call.isLent && areTexts(staged)) {
+          desk.stage(staged);
+        }
+      });
+    }
+  };
+  const over = (): void => {
+    call.isLent = false;
+    call.onEnd = null;
+  };
   const decide = (): string | null => {
     const staged = isReady() ? stagedFields(res) : null;
     if (staged === null || !areTexts(staged)) {
@@ -86,14 +102,13 @@ export function orderForward(
     if (order.length > MAX_FRAME_BYTES) {
       return null;
     }
-    lend(res, () => stageSoon(call, res, desk), outcome.takenBack);
+    lend(res, stageSoon, () => {
+      over();
+      outcome.ended();
+    });
     call.isLent = true;
     call.onEnd = () => outcome.ended();
     return order;
-  };
-  const over = (): void => {
-    call.isLent = false;
-    call.onEnd = null;
   };
   desk.place(
     () => {
@@ -145,21 +160,6 @@ export function orderForward(
     },
   );
   return true;
-}
-
-/** What a script stages while the service is waited for is told once per turn. */
-function stageSoon(call: Call, res: HostResponse, desk: OrderDesk): void {
-  if (call.isStaging) {
-    return;
-  }
-  call.isStaging = true;
-  queueMicrotask(() => {
-    call.isStaging = false;
-    const fields = stagedFields(res);
-    if (call.isLent && areTexts(fields)) {
-      desk.stage(fields);
-    }
-  });
 }
 
 /** Overrides that only change the request; `onUpstreamError` is asked here in any case. */
