@@ -92,6 +92,25 @@ describe("a connection", () => {
     expect(late.events.at(-1)).toBe("end");
     await eventually(() => busy.server.lines[1]?.isClosed());
   });
+
+  test("whose worker does not read is given up at 16 MiB, and the next is unharmed", async () => {
+    const { server, send, settle } = await start();
+    await settle();
+    server.lines[0]!.socket.pause();
+    const fields = ["X-Large", "v".repeat(60_000)];
+    const calls: ReturnType<typeof send>[] = [];
+    while (calls.length < 400 && calls[0]?.events.length !== 1) {
+      calls.push(send({ fields }));
+      // One turn each: frames reach the socket at the end of the turn.
+      await sleep(0);
+    }
+    await Promise.all(calls.map(({ over }) => over));
+    expect(new Set(calls.map(({ events }) => events.join()))).toEqual(new Set(["fail reset"]));
+    expect(calls.length * 60_000).toBeGreaterThan(16 * 1024 * 1024);
+    expect(calls.length).toBeLessThan(400);
+    await settle();
+    expect(server.lines).toHaveLength(2);
+  });
 });
 
 describe("abort()", () => {
