@@ -56,7 +56,7 @@ export interface AnswerHandler {
    * (hop-by-hop and framing fields still in). `bodyless` is true for HEAD, 204 and 304.
    */
   head(head: ResponseHead, length: number | null, bodyless: boolean): void;
-  /** Returns false to hold back until `call.resume()`; what was read already (64 KiB at most) may still follow. */
+  /** Returns false to hold back until `call.resume()`; what was read already may still follow: 64 KiB at most, `ANSWER_WINDOW` from a worker. */
   data(chunk: Buffer): boolean;
   end(trailers: FieldLines): void;
   /** 101 to an upgrade request; early bytes of the upstream are pushed back into the stream. */
